@@ -43,7 +43,7 @@ _EVENT_COLUMNS = (
 # What is kept of a generation till the next one.
 _LAST = (
     *("generation", "group_type", "member_count", "protocol_type"),
-    *("record_partition", "record_timestamp", "known_until"),
+    *("record_partition", "join_started_at", "stable_at", "known_until"),
 )
 
 
@@ -67,6 +67,18 @@ def first_commits(row: Row) -> Iterable[Row]:
 def _start(generation: Row) -> int:
     """Return since when a generation counts: if members did not get to it, since it began."""
     return _first_of(generation, "stable_at", "join_started_at") or 0
+
+
+def _begins_again(generation: Row, last: Row) -> bool:
+    """Return whether a generation is no later one of the group that had the last one.
+
+    A group that is Empty goes over to another protocol with its offsets
+    (GroupMetadataManager.maybeDeleteEmptyClassicGroup), and in another partition of the log another
+    coordinator counts, from the start.
+    """
+    number, same = generation.get("generation"), ("group_type", "record_partition")
+    is_same = all(last[name] == generation.get(name) for name in same)
+    return is_same and number is not None and number <= (last["generation"] or 0)
 
 
 def _first_of(generation: Row, *times: str) -> int | None:
@@ -129,10 +141,11 @@ class _Follower:
     whether members ever subscribed to it (`was_subscribed`), and the first and last lag since
     nobody does (`lag`); `missing`, the topics that were deleted; `assigned` and `subscribed`, the
     topics of the generation before; `last`, what `_LAST` names of it; `lost`, what a group that was
-    made anew had offsets of, until it has members; `partitions` of the log, in the order of the
-    group's records; `is_partial`, whether generations before the first one are not known; `samples`
-    of the lag that belong to the newest generation. While a generation is taken, `_orphans` are the
-    topics that are it by then.
+    made anew had offsets of, until it has members, and `known_until`, how long the former one is
+    known to have been there; `partitions` of the log, in the order of the group's records;
+    `is_partial`, whether generations before the first one are not known; `samples` of the lag that
+    belong to the newest generation. While a generation is taken, `_orphans` are the topics that are
+    it by then.
     """
 
     def __init__(self, track: Track) -> None:
@@ -290,29 +303,21 @@ class _Follower:
     def _made_anew(self, generation: Row, last: Row | None) -> None:
         """Find a group that lost its offsets, and came back, though no record tells of either.
 
-        Only a group that was gone counts its generations from the start, and it is gone only when
-        its last offset is; one that is Empty goes over to another protocol with its offsets
-        (GroupMetadataManager.maybeDeleteEmptyClassicGroup). The tombstones may have been cleaned
-        before they could be read. What a group lost within a day did not expire, and may have gone
-        with its topic.
+        Only a group that was gone has a generation of before, or the same again, and it is gone
+        only when its last offset is. The tombstones may have been cleaned before they could be
+        read. What a group lost within a day did not expire, and may have gone with its topic.
         """
-        memory, number = self._memory, generation.get("generation")
-        # In another partition of the log another coordinator counts, from the start.
-        is_same = last is not None and all(
-            last[name] == generation.get(name) for name in ("group_type", "record_partition")
-        )
-        before = (last or {}).get("generation") or 0
-        if is_same and number is not None and number < before:
+        memory = self._memory
+        if last is not None and _begins_again(generation, last):
             lost: list[str] = memory.setdefault("lost", [])
+            memory["known_until"] = last["known_until"] or _start(last)
             for topic, known in self._topics.items():
                 lost += [f"{topic}/{partition}" for partition in known["held"]]
                 known["held"].clear()
         at = generation.get("record_timestamp")
         if not generation.get("member_count") or not (lost := memory.pop("lost", [])) or at is None:
             return
-        known = last or {}
-        since = max(known.get("record_timestamp") or 0, known.get("known_until") or 0)
-        is_soon = at - since < self._limits["offsets_expired"]["in_use_idle_ms"]
+        is_soon = at - memory["known_until"] < self._limits["offsets_expired"]["in_use_idle_ms"]
         self._findings.add(
             Hit(
                 "offsets_expired",

@@ -1482,6 +1482,7 @@ def test_a_group_that_is_made_anew_has_lost_its_offsets_though_no_tombstone_is_l
     assert not told(*GONE, generation=3)
     assert not told(*GONE, group_type="consumer")  # an Empty group that was converted
     assert not told(*GONE, joined=[], member_count=0)
+    assert told(*GONE, generation=2) == [("warning", lost)]  # that in which it was empty
     # What goes so soon has not expired, and may have gone with its topics.
     assert told(*GONE, after=3600) == [("info", lost)]
     # The coordinator's record of the empty new group comes first.
@@ -1489,6 +1490,7 @@ def test_a_group_that_is_made_anew_has_lost_its_offsets_though_no_tombstone_is_l
     story.then(8 * 86_400, "group_created", generation=0)
     story.then(3, "new_member", joined=["b"], generation=1)
     (row,) = (r for r in story.found(*GONE) if r["kind"] == "offsets_expired")
+    assert row["severity"] == "warning"
     assert row["summary"] == (
         "3 offsets of g expired or were deleted, and the group came back (00:01:03 UTC): gone/0,"
         " gone/1, kept/0. Ask who deleted them, or raise offsets.retention.minutes above its"
