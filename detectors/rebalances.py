@@ -60,6 +60,7 @@ _SESSIONS, _RECENT = 50, 50
 _SHARED_WORK_MS = 5 * MINUTE_MS
 _FEW_CLIENTS = 5
 _NAMES = 10_000  # of clients that are remembered
+_NAMELESS = ("@*", "None@*")  # clients that give themselves no id have none in common
 # Of what is kept of a rebalance, see `_noted`. The rebalances of an hour may be hundreds.
 _CLOCK, _COUNTS, _MS, _CAUSE = map(itemgetter, ("clock", "counts", "ms", "cause"))
 # So many rebalances in which members of a machine came are neither threads that start nor pods.
@@ -171,11 +172,12 @@ def _rebalance_storm(seen: _Rebalance) -> Iterator[Hit]:
     if times < limit["warning_an_hour"] and not is_dense and not (is_long and len(counted) > 1):
         return
     label = _trigger(hour[-_SESSIONS:], memory["sessions"], generation.get("protocol_type"))
-    # Who made a storm is not forgotten where the last sessions are of no kind.
-    told_at, former = memory.get("trigger", (clock, None))
-    if label is None and former != _RECONFIGURED and clock - told_at <= HOUR_MS:
+    # Who made a storm is not forgotten at once where the last sessions are of no kind.
+    shown_at, former = memory.get("trigger", (clock, None))
+    if label is not None:
+        memory["trigger"] = [clock, label]
+    elif former != _RECONFIGURED and clock - shown_at <= HOUR_MS:
         label = former
-    memory["trigger"] = [clock, label]
     severity = CRITICAL if times >= limit["critical_an_hour"] or is_dense else WARNING
     if label == _RECONFIGURED:  # by somebody who has a reason, as long as it takes
         severity = WARNING
@@ -265,7 +267,7 @@ def _by_whom(clients: Iterable[Iterable[str]], there: Iterable[str]) -> list[str
     least = max(2, int(_PART * len(every)) + 1)
     for part in (str, _machine_of, _id_of):
         counted = Counter(chain.from_iterable({*map(part, of_one)} for of_one in every))
-        named = sorted(client for client, n in counted.items() if n >= least)
+        named = sorted(c for c, n in counted.items() if n >= least and c not in _NAMELESS)
         if named and (part is str or len(named) < len({*counted, *map(part, there)})):
             return named
     return []
@@ -751,10 +753,7 @@ def _conditions(track: Track, seen: _Rebalance, now: int | None) -> None:
     end = in_force_until(generation)
     if end is None:
         end = now if now is not None else start
-    # What a generation of seconds lacks comes back with the next, as who restarts does; and who
-    # stops all to start again has mended nothing yet.
-    is_rest = bool(generation.get("member_count")) and (end or 0) - (start or 0) >= _REST_MS
-    found: dict[str, list[str]] = {kind: [] for kind in (_CONDITIONS if is_rest else ())}
+    found: dict[str, list[str]] = {kind: [] for kind in _CONDITIONS}
     is_scaled_out = _is_scaled_out(memory, limits, generation, start, end)
     is_apart = _are_apart(seen, start, end)
     if start is not None and end is not None:
@@ -763,12 +762,14 @@ def _conditions(track: Track, seen: _Rebalance, now: int | None) -> None:
             limits, generation, span, pile, is_scaled_out=is_scaled_out, is_apart=is_apart
         )
         for hit in hits:
-            # What a generation of seconds has is on the way to the next: it ends nothing.
             limit = limits[hit.kind]
             if hit.ended_at - hit.started_at >= limit.get("least_ms", limit.get("pause_ms", 0)):
                 findings.add(hit)
-            found.setdefault(hit.kind, []).append(hit.subject)
-    findings.end_others(found)
+            found[hit.kind].append(hit.subject)
+    # What a generation of seconds has is on the way to the next, and what it lacks comes back with
+    # that, as who restarts does; and who stops all to start again has mended nothing yet.
+    if generation.get("member_count") and (end or 0) - (start or 0) >= _REST_MS:
+        findings.end_others(found)
 
 
 def _is_scaled_out(

@@ -594,6 +594,20 @@ def test_a_machine_is_named_unless_all_members_are_on_it(
     assert storm_of(story)["said"].get("clients") == named
 
 
+@pytest.mark.parametrize(("client", "named"), [("c", ["c@*"]), ("", None), (None, None)])
+def test_clients_without_an_id_have_none_in_common(
+    client: str | None, named: list[str] | None
+) -> None:
+    story = started(*"ab")
+    for n in range(8):
+        story.then(60, "new_member", joined=[f"c{n}"])
+        own = {"client_id": client, "client_host": f"/h{n}"}
+        for member in (story._members[f"c{n}"], *story.generations[-1]["members_joined"]):
+            member.update(own)
+        story.then(60, "member_left", left=[f"c{n}"])
+    assert storm_of(story)["said"].get("clients") == named
+
+
 def test_deployments_of_a_part_and_one_that_takes_over_are_no_storm() -> None:
     names, half = "abcdefgh", "abcd"
     rolled_back = restarting(started(*names), *half, down=5, up=20)
@@ -1080,6 +1094,15 @@ def test_who_made_a_storm_is_known_as_long_as_it_goes_on() -> None:
     assert label(started("a", "b", "c"), *[9.5] * 12) is None  # each stays for 19 minutes
 
 
+def test_who_made_a_storm_is_forgotten_when_something_else_has_long_made_it() -> None:
+    story = restarting(started("a", "b", "c"), *"b" * 14, down=20, up=280)
+    assert storm_of(story)["label"] == "short_lived_members"
+    for minutes, label in ((60, "short_lived_members"), (180, None)):
+        for _ in range(minutes // 3):
+            story.then(180, "leader_rejoined")
+        assert storm_of(story)["label"] == label
+
+
 def test_conditions_last_from_stable_till_the_next_generation() -> None:
     idle = {"idle_members": ["c-0"]}
     story = started().then(60, "new_member", joined=["d"], **idle)
@@ -1123,6 +1146,17 @@ def test_a_condition_that_a_restart_interrupts_is_one_episode(
     told = [(r["started_at"], r["is_open"]) for r in story.found() if r["kind"] == kind]
     again = (1861 + absence) * SECOND
     assert told == ([(61 * SECOND, True)] if times == 1 else [(61 * SECOND, False), (again, True)])
+
+
+@pytest.mark.parametrize(("lasts", "times"), [(30, 1), (300, 2)], ids=["a restart", "it has some"])
+def test_a_partition_without_owner_stays_so_while_another_has_none_for_seconds(
+    lasts: float, times: int
+) -> None:
+    story = started("a", "b").then(60, "member_left", left=["b"], unowned_partitions=["t/3"])
+    story.then(1800, "new_member", joined=["b"], unowned_partitions=["t/1"])
+    story.then(lasts, "new_member", joined=["c"], unowned_partitions=["t/3"])
+    told = [r["started_at"] for r in story.found() if r["subject"] == "t/3"]
+    assert told == [61 * SECOND, (1861 + lasts) * SECOND][:times]
 
 
 def idling(story: Story, minutes: float, *names: str) -> list[tuple[str, str]]:
