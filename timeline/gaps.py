@@ -94,7 +94,7 @@ def has_moved_on(
             return True
         state.gap.unnamed = []  # the epoch is the very next, and these are all of its changes
     if not state.gap.unnamed:
-        if newest - state.gap.epoch > 1:
+        if lacks_epoch or newest - state.gap.epoch > 1:
             doubt(state)  # all are there, but may have owned something else in between
         state.gap.epoch = state.gap.at = None
     return False

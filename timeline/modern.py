@@ -308,7 +308,8 @@ def _read(state: GroupState, whole: Batch, *, is_upgrade: bool) -> None:
         when = when._replace(earliest=None if state.clock == when.at else state.clock)
     if has_moved_on:
         _end_rebalance(state, last, when)
-        gaps.set_aside(state, when.at, has_others=not _named(batch) <= before.keys())
+        has_others = _lacks_epoch(batch, before) or not _named(batch) <= before.keys()
+        gaps.set_aside(state, when.at, has_others=has_others)
         before = {k: m for k, m in before.items() if k not in state.gap.absent}
     is_new = begins and (is_complete or _is_creation(state, batch))
     is_unwritten = is_new and _begin_unwritten(state)
@@ -507,9 +508,12 @@ def _tell_emptied(state: GroupState) -> None:
 
 def _refutes_empty(state: GroupState, batch: list[Record]) -> bool:
     """Return whether records go on with an epoch in which no member is known, as members do."""
-    if state.members or not state.gap.absent:
+    if state.members or not state.gap.absent or any(map(is_metadata, batch)):
         return False
-    return not any(map(is_metadata, batch))
+    # Who comes with an expression that is not resolved yet comes without an epoch.
+    members = [r for r in batch if _is_member(r)]
+    has_come = all(_has_value(r) and r.member_id not in state.gap.absent for r in members)
+    return not (members and has_come)
 
 
 def _last_untold(state: GroupState, untold: list[int | None]) -> tuple[Record, Moment]:

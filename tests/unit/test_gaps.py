@@ -784,6 +784,47 @@ def test_the_next_generation_leaves_nothing_unknown_in_spite_of_a_hole() -> None
     assert all(row["known_until"] is None for row in every)
 
 
+@pytest.mark.parametrize("is_known", [True, False], ids=["all are named", "one is set aside"])
+@pytest.mark.parametrize("leaves", [True, False], ids=["leaves", "joins"])
+@pytest.mark.parametrize("epoch", [58, 59])
+def test_of_which_epoch_a_change_of_members_was_is_not_known_before_the_next(
+    epoch: int, *, leaves: bool, is_known: bool
+) -> None:
+    """Each begins one: that of which the log has lost the record, or the one that comes next."""
+    log = Records().member("a").epoch(57).target(57, a=[0]).current("a", 57, [0])
+    if not is_known:
+        log.member("b").epoch(58).target(58, b=[1]).current("b", 58, [1]).current("a", 58, [0])
+    first = 57 if is_known else 58
+    seen = log.wait(MINUTE).commit().clock
+    log.wait(HOUR, hole=True)
+    if leaves:
+        log.current("a", None).record("consumer_group_target_assignment_member", None, "a")
+        log.member("a", gone=True)
+    else:
+        log.current("a", first, [0]).member("c")
+    log.wait(MINUTE, hole=True)
+    tables = whole_and_cut(log.log())
+    assert generations(tables)[-1]["known_until"] == seen
+    log.epoch(epoch - 57 + first).target(epoch - 57 + first).wait(MINUTE).commit()
+    former = next(r for r in generations(whole_and_cut(log.log())) if r["generation"] == first)
+    assert former["known_until"] == (None if epoch == 58 else seen)
+
+
+@pytest.mark.parametrize("regex", [None, "t.*"])
+def test_who_comes_to_an_empty_group_has_not_been_there(regex: str | None) -> None:
+    log = two_members().wait(HOUR, hole=True).epoch(60).wait(3 * DAY)
+    if regex is None:
+        log.member("c")
+    else:  # it begins an epoch when its expression is resolved
+        member = {"client_id": "c", "client_host": "/h", "subscribed_topic_regex": regex}
+        log.record("consumer_group_member_metadata", member, "c").current("c", 60).wait(SECOND)
+        log.record("consumer_group_regular_expression", {"topics": ["t"]}, regex)
+    log.epoch(61).target(61, c=[0]).current("c", 61, [0])
+    told = timeline(whole_and_cut(log.log()))
+    assert told[:2] == [("Stable", 57), ("Empty", 60)]
+    assert told[-1] == ("Stable", 61)
+
+
 @pytest.mark.parametrize("instance", [None, "i"])
 def test_a_generation_of_that_number_with_others_is_of_another_group(instance: str | None) -> None:
     log = Records().classic(1, {"a": [0]}, instance=instance).wait(HOUR, hole=True)
