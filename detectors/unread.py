@@ -143,19 +143,27 @@ def settle_owners(track: Track, new: Sequence[Row], generations: Iterable[Row]) 
     known |= {k: t for k, t in found.items() if k in former or not _is_told(t, told)}
     by_record = {(g["record_partition"], g["record_offset"]): g for g in generations}
     events: list[tuple[int, bool, list[Row]]] = []
+    of_one_kind: set[int] = set()  # since when all that goes on is meant, or none of it
+    now: list[Row] = []
     for cause in _at_once(known.values()):
+        since = cause[0]["since"]
         generation = by_record.get(tuple(cause[0]["record"]))
+        now = [t for t in now if t["until"] is None or t["until"] > since] + cause
         for twice in cause:
             was = former.get(key(twice), {}).get("is_meant", False)
-            twice["is_meant"] = was if generation is None else _is_meant(cause, generation)
+            twice["is_meant"] = was if generation is None else _is_meant(now, generation)
+        if len({twice["is_meant"] for twice in now}) == 1:
+            of_one_kind.add(since)
         if key(cause[0]) not in former:
-            events.append((cause[0]["since"], True, cause))
+            events.append((since, True, cause))
             memory["told"] = cause[0]["record"]
         if all(twice["until"] is not None for twice in cause):
             events.append((max(twice["until"] for twice in cause), False, cause))
             for twice in cause:
                 del known[key(twice)]
-    for at, _, cause in sorted(events, key=lambda event: event[:2]):
+    for at, begins, cause in sorted(events, key=lambda event: event[:2]):
+        if begins and at in of_one_kind:
+            _end_others(track, _label(cause))
         _tell_owners(track, cause, at)
         memory["clock"] = max(at, memory.get("clock", at))
     if known:
@@ -166,6 +174,15 @@ def _is_told(twice: Row, told: Sequence[int | None]) -> bool:
     """Return whether an earlier run told of what began with a record, or with one behind it."""
     partition, offset = twice["record"]
     return bool(partition == told[0] and offset <= (told[1] or 0))
+
+
+def _end_others(track: Track, label: str) -> None:
+    for episode in track.findings.current.values():
+        episode.is_over |= episode.label != label
+
+
+def _label(cause: Sequence[Row]) -> str:
+    return BROADCAST if cause[0]["is_meant"] else TWO_OWNERS
 
 
 def look_ahead_owners(track: Track, now: int) -> None:
@@ -190,14 +207,18 @@ def _owned_twice(row: Row) -> Iterator[Row]:
             }
 
 
-def _is_meant(cause: Sequence[Row], generation: Row) -> bool:
-    """Return whether an assignor of the user's own gives every partition to every member."""
+def _is_meant(now: Sequence[Row], generation: Row) -> bool:
+    """Return whether an assignor of the user's own gives every partition to every member.
+
+    `now` is all that has several owners then: of a topic that grows, only what is new begins.
+    """
+    members = generation["member_count"]
+    of_all = {(t["topic"], t["topic_partition"]) for t in now if len(t["owners"]) >= members}
     is_own = generation["protocol_type"] == "consumer" and generation["protocol"] not in _ASSIGNORS
     return (
         is_own
         and generation["group_type"] == "classic"
-        and len(cause) == generation["assigned_partitions"]
-        and all(len(twice["owners"]) == generation["member_count"] for twice in cause)
+        and len(of_all) == generation["assigned_partitions"]
     )
 
 
@@ -221,15 +242,14 @@ def _tell_owners(track: Track, cause: Sequence[Row], until: int) -> None:
     another one: the episode is named after the first.
     """
     first, current = cause[0], track.findings.current
-    is_meant = first["is_meant"]
     named = [partition_name(twice) for twice in cause]
     hit = Hit(
         KIND,
-        INFO if is_meant else CRITICAL,
+        INFO if first["is_meant"] else CRITICAL,
         *(first["since"], max(until, first["since"])),
         Position(first["record"][0], first["record"][1], first["since"]),
         subject=named[0],
-        label=BROADCAST if is_meant else TWO_OWNERS,
+        label=_label(cause),
         maxima={
             "partitions": len(cause),
             "at_once": max(len(twice["owners"]) for twice in cause),
@@ -250,8 +270,6 @@ def _tell_owners(track: Track, cause: Sequence[Row], until: int) -> None:
             "owners": sorted({owner for twice in cause for owner in twice["owners"]}),
         },
     )
-    for episode in current.values():
-        episode.is_over |= episode.label != hit.label
     open_ones = (e.subject for e in current.values() if e.accepts(hit, None))
     track.findings.add(hit._replace(subject=next(open_ones, hit.subject)))
 

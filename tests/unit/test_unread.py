@@ -11,6 +11,7 @@ import pytest
 
 from detectors.detection import COLUMNS
 from detectors.group import (
+    GENERATION,
     LAG,
     MOVE,
     NEVER_OWNED,
@@ -278,6 +279,49 @@ def test_an_assignor_that_broadcasts_is_no_fault(
     group = Group(protocol).assigns(0, [0, 1], second).assigns(HOUR, [0, 1], second)
     (row,) = group.assigns(2 * HOUR, [0, 1], second).told(3 * HOUR, runs)
     assert (row["severity"], row["label"]) == told
+
+
+@pytest.mark.parametrize("runs", [1, 2, 3])
+def test_a_topic_that_grows_under_an_assignor_that_broadcasts_is_no_fault(runs: int) -> None:
+    group = Group("everything-to-everyone").assigns(0, [0, 1], [0, 1])
+    group.assigns(HOUR, [0, 1, 2], [0, 1, 2])
+    (row,) = group.told(3 * HOUR, runs)
+    assert (row["severity"], row["label"]) == ("info", "broadcast")
+    (row,) = group.assigns(2 * HOUR, [0, 1, 2], [0, 1]).told(3 * HOUR, runs)
+    assert (row["severity"], row["ended_at"] - START) == ("info", 3 * HOUR * 1_000)
+    # One that is left out is none that all have.
+    group = Group("everything-to-everyone").assigns(0, [0, 1, 2], [0, 1])
+    group.assigns(HOUR, [0, 1, 2, 3], [0, 1, 3])
+    assert {row["severity"] for row in group.told(3 * HOUR, runs)} == {"critical"}
+
+
+@pytest.mark.parametrize(
+    ("until", "told"),
+    [
+        (None, [("two_owners", 100, 600)]),
+        (300, [("two_owners", 100, 600)]),
+        (200, [("two_owners", 100, 200), ("broadcast", 200, 600)]),
+    ],
+    ids=["both go on", "one is over later", "one follows the other"],
+)
+def test_what_an_assignor_gives_twice_is_told_once_whether_it_is_meant_or_not(
+    until: int | None, told: list[tuple[Any, ...]]
+) -> None:
+    columns = dict.fromkeys(COLUMNS[GENERATION])
+    columns |= {"group_type": "classic", "protocol_type": "consumer", "protocol": "own"}
+    columns |= {"cause": "new_member", "record_partition": 0, "assigned_partitions": 2}
+    detector = GroupDetector(LIMITS.values)
+    for at, members in ((100, 2), (200, 3)):
+        times = dict.fromkeys(("join_started_at", "stable_at", "record_timestamp"), at * 1_000)
+        row = {**columns, **times, "record_offset": at, "member_count": members}
+        detector.take(OPEN_GENERATION if at == 200 else GENERATION, row | {"ended_at": None})
+    both = [ownership("a", 100, until), ownership("b", 100, until)]
+    all_of_all = [ownership(name, 200, None) for name in "abc"]
+    further = all_of_all if until == 200 else all_of_all[2:]  # who has it goes on
+    for partition, rows in ((1, [*both, *further]), (2, all_of_all)):
+        detector.take(TWO_OWNERS, {"topic": "t", "topic_partition": partition, "ownerships": rows})
+    found = [e for e in (*detector.settled(), *detector.still_open(600_000)) if e.kind == KIND]
+    assert [(e.label, e.started_at // 1_000, e.ended_at // 1_000) for e in found] == told
 
 
 @pytest.mark.parametrize("runs", [1, 3])
