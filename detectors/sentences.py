@@ -131,8 +131,8 @@ _SENTENCES = {
     " after a rebalance] ({when}): {moves:some}."
     " Nobody reads so many in that time: look for a seek, or auto.offset.reset=latest.",
     "offset_reset": "Offsets of {partitions:# partition} of {of} were set {label} while it had no"
-    " members ({when}): {resets:some partitions}. Ask who ran a reset, or let a job with assign()"
-    " take the group over: the log does not say.",
+    " members ({when}): {resets:some partitions}. Ask who ran a reset, or who let a job with"
+    " assign() take the group over: the log does not say.",
     "unread_partition": "{of} stopped committing {unread:some partitions} ({when}) while its other"
     " partitions went on: {waiting:# record} waited at least, as [commits of {others:some} show|the"
     " log's end shows].[ No member owns {no_owner:some} now.| {partitions:It/They}"

@@ -71,6 +71,14 @@ def test_a_sentence_names_the_next_step(key: str) -> None:
             id="a label behind evidence that is not there",
         ),
         pytest.param(
+            "offset_reset",
+            {"label": "back", "partitions": 1, "resets": ["t/0: 7 to 3"]},
+            "Offsets of 1 partition of g were set back while it had no members (12:00:00 UTC): t/0:"
+            " 7 to 3. Ask who ran a reset, or who let a job with assign() take the group over: the"
+            " log does not say.",
+            id="both are asked for",
+        ),
+        pytest.param(
             "coverage_gap",
             {"label": "truncated", "offsets": 1},
             "1 offset of partition s of the offsets topic was deleted from the log before it could"
