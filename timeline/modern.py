@@ -586,7 +586,7 @@ def _entered(
     elif state.group_type not in (None, kind) and not is_upgrade:
         _tell_emptied(state)
         lives.end_without_tombstone(state, last)
-    elif _begins_again(state, batch):
+    elif _begins_again(state, batch, is_complete=is_complete):
         _tell_emptied(state)
         _begin_again(state, last)
         return True, batch
@@ -598,12 +598,17 @@ def _entered(
     return begins, batch
 
 
-def _begins_again(state: GroupState, batch: list[Record]) -> bool:
-    """Return whether the epochs of a group begin again: Kafka never lowers one of a group."""
+def _begins_again(state: GroupState, batch: list[Record], *, is_complete: bool) -> bool:
+    """Return whether the epochs of a group begin again: Kafka never lowers one of a group.
+
+    Nor does it write one twice: behind a hole, that of another group may have come as far.
+    """
     known, interval = state.epochs.group, state.interval
     if known is None and interval is not None and interval["group_type"] == "classic":
         known = interval["generation"]  # converted, as far as was known
     epochs = [r.payload["epoch"] for r in batch if is_metadata(r) and r.payload is not None]
+    if state.epochs.group in epochs and not is_complete:
+        return True
     if _newcomers(state):
         epochs += [r.payload["member_epoch"] for r in batch if _is_current(r) and r.payload]
     return known is not None and bool(epochs) and min(epochs) < known

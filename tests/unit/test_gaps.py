@@ -833,6 +833,30 @@ def test_a_generation_of_that_number_with_others_is_of_another_group(instance: s
     assert (("classic", "Dead") in states(tables)) == (instance is None)
 
 
+@pytest.mark.parametrize("kind", ["consumer", "share", "streams"])
+@pytest.mark.parametrize("is_written", [True, False])
+def test_an_epoch_that_is_written_again_is_of_another_group(kind: str, *, is_written: bool) -> None:
+    def joins(log: Records, name: str, *, has_epoch: bool) -> Records:
+        log.member(name, kind=kind)
+        if has_epoch:
+            metadata = {"epoch": 1, "validated_topology_epoch": 0}
+            log.record(f"{kind}_group_metadata", metadata)
+            assigned = {"assignment_epoch": 1}
+            log.record(f"{kind}_group_target_assignment_metadata", assigned)
+        stable = {"member_epoch": 1, "state": 1 if kind == "streams" else 0}
+        return log.record(f"{kind}_group_current_member_assignment", stable, name).wait(SECOND)
+
+    log = Records()
+    if kind == "streams":
+        log.record("streams_group_topology", {"epoch": 0, "subtopologies": []})
+    joins(log, "a", has_epoch=True).wait(10 * DAY, hole=True)
+    joins(log, "b", has_epoch=is_written)
+    tables = whole_and_cut(log.log())
+    assert ((kind, "Dead") in states(tables)) == is_written
+    known = [r["known_until"] is None for r in generations(tables)]
+    assert known == ([False, True] if is_written else [False])
+
+
 def test_a_group_whose_next_record_is_of_its_epoch_was_not_empty() -> None:
     log = two_members().wait(HOUR, hole=True).current("a", None)
     log.record("consumer_group_target_assignment_member", None, "a").member("a", gone=True)
