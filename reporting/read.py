@@ -625,21 +625,32 @@ def _panel(panel: str, chosen: Selection) -> str:
     # Rows that began at once are ordered by all else.
     times = {column.name for column in spec.columns if column.type == Primitive("timestamp")}
     names = sorted((c.rpartition(" ")[2] for c in columns), key=lambda name: name not in times)
-    by = (f"coalesce(unix_millis({begin}), -1) DESC", *(f"{n} DESC NULLS FIRST" for n in names))
-    order = ", ".join(by)
-    newest, since = f"PARTITION BY group_id ORDER BY {order}", chosen.since or 0
+    order = ", ".join(f"{name} DESC NULLS FIRST" for name in names)
+    since, most = chosen.since or 0, PANELS[panel].most + 1
     step = max(1, ((chosen.until or since + WINDOW_MS) - since) // OLDER_STEPS)
     started = f"CAST(floor((unix_millis({begin}) - {since}) / {step}) AS BIGINT) * {step} + {since}"
-    # A row stands for all that is left out and began in its step of time.
+    begun = f"coalesce(unix_millis({begin}), -1) AS begun"
+    newest = "PARTITION BY group_id ORDER BY begun DESC"
+    # A row stands for all that is left out and began in its step of time. Of these nothing else is
+    # told: to sort all that is wide takes most of the time of a page.
     return f"""
-WITH held AS (SELECT group_id, {", ".join(columns)}, {started} AS older_at FROM {held}),
-placed AS (
+WITH placed AS (
     SELECT *, row_number() OVER ({newest}) AS rank,
-        {_over("count(*)", "PARTITION BY group_id", order)} AS row_count,
+        {_over("count(*)", "PARTITION BY group_id", "begun DESC")} AS row_count,
         older_at IS DISTINCT FROM lag(older_at) OVER ({newest}) AS is_next
-    FROM held
+    FROM (SELECT group_id, {begun}, {started} AS older_at FROM {held})
+),
+told AS (
+    SELECT wide.*, row_number() OVER (PARTITION BY group_id ORDER BY begun DESC, {order}) AS rank
+    FROM (SELECT group_id, {", ".join(columns)}, {begun} FROM {held}) AS wide
+    JOIN (
+        SELECT group_id, min(begun) AS first_begun FROM placed WHERE rank <= {most}
+        GROUP BY group_id
+    ) USING (group_id)
+    WHERE begun >= first_begun
 )
-SELECT * FROM placed WHERE rank <= {PANELS[panel].most + 1} OR is_next"""
+SELECT group_id, {", ".join(names)}, rank, row_count, older_at, is_next
+FROM placed LEFT JOIN told USING (group_id, rank) WHERE rank <= {most} OR is_next"""
 
 
 def _samples(lag: str) -> str:
