@@ -351,6 +351,7 @@ OFFSET_MOVES = (
         "timestamp",
         "Time of the fifth commit before this one; null if there were fewer since its deletion.",
     ),
+    column("rhythm_offset", "bigint", "Offset that it committed."),
     *_record("is the commit"),
     HISTORY_RUN,
 )

@@ -127,11 +127,13 @@ class Model:
         recent = self.recent[of][-RHYTHM_COMMITS:]
         is_full = len(recent) == RHYTHM_COMMITS
         since = recent[0]["committed_at"] if is_full else None
+        there = recent[0]["committed_offset"] if is_full else None
         move = self._move(row, last, step, largest, skipped)
         if move is None and step is not None and self._ends_pause(at, last, since):
             move = "resumed"
         if move is not None:
-            self.moves.append((*of, row["record_offset"], move, step, largest, farthest, since))
+            known = (step, largest, farthest, since, there)
+            self.moves.append((*of, row["record_offset"], move, *known))
         since, count = self.unchanged.get(of, (at, 0)) if step == 0 else (at, 0)
         self.unchanged[of] = (None, 0) if row["is_tombstone"] else (since, count + 1)
         self._sum_up(row, at, step, largest, skipped)
@@ -287,7 +289,7 @@ def test_moves_and_last_commits_and_hours_whatever_the_runs(
 
 def check_moves(found: list[Row], model: Model) -> None:
     named = ("record_offset", "move", "step", "largest_step_before", "farthest_before")
-    named += ("rhythm_since",)
+    named += ("rhythm_since", "rhythm_offset")
     moves = [(*key(m), *(m[n] for n in named)) for m in found]
     assert sorted(moves, key=str) == sorted(model.moves, key=str)
 
