@@ -1104,3 +1104,16 @@ def _two_jobs(s: Script) -> None:
     at = s.trouble(100 * MINUTE)
     s.start(at, "twin", speed=s.rng.choice((50, 60)), host="10.200.0.1")
     s.do(at + 2 * SECOND, "seek", client=s.running["twin"], share=0)
+
+
+@kind(*READING, ASSIGN, hours=(5, 8))
+def _by_count(s: Script) -> None:
+    """A sink commits whenever so many records have come, and far fewer come for hours."""
+    rate = s.between(5, 20)
+    s.style |= {"commits": "changed", "commit_records": rate * s.between(150, 600)}
+    s.style["commit_ms"] = SECOND
+    topic = s.app(1, 3, rate)
+    s.style |= {"commit_records": 0, "commit_ms": s.commit_ms(10_000)}
+    s.beside(topic)
+    s.do(100 * MINUTE, "produce", topic=topic, rate=rate / 20)
+    s.do(s.length - s.between(20, 120) * MINUTE, "produce", topic=topic, rate=rate)
