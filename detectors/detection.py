@@ -68,7 +68,7 @@ COLUMNS = {
     ),
     group.MINUTE: MINUTE_COLUMNS,
     group.OWNER: ("topic", "topic_partition", "client_id", "client_host", "valid_from"),
-    group.LAG: ("at", "lag", "topics", "committed_at", "lagging"),
+    group.LAG: ("at", "lag", "usual_step", "topics", "committed_at", "lagging"),
     group.WAIT: WAIT_COLUMNS,
     group.TWO_OWNERS: OWNERS_COLUMNS,
     group.NEVER_OWNED: NEVER_COLUMNS,

@@ -92,10 +92,13 @@ def take_wait(memory: Row, wait: Row) -> None:
 
 
 def take_lag(memory: Row, sample: Row) -> None:
-    """Take how far the group was behind at a time: `at` and `lag`, in all partitions."""
+    """Take how far the group was behind at a time: `at`, `lag` and `usual_step`, in all partitions.
+
+    The last is how far its commits usually go on, in those that lag.
+    """
     samples: list[list[int]] = memory.setdefault("samples", [])
     if sample["lag"] is not None and (not samples or sample["at"] > samples[-1][0]):
-        samples.append([sample["at"], sample["lag"]])
+        samples.append([sample["at"], sample["lag"], sample.get("usual_step") or 0])
         lagging = [p for p in sample.get("lagging") or () if p["lag"]]
         memory["lagging"] = [partition_name(p) for p in lagging]
 
@@ -244,18 +247,18 @@ def _stalls(
     samples = [s for s in memory.get("samples", []) if began < s[0] <= seen_until]
     # Another group may be the first to commit what a producer brings that had been away.
     shown = [s for s in memory.get("shown", []) if last["last_at"] < s[0] < until - least]
-    lags = [lag for _, lag in samples]
+    lags = [lag for _, lag, _ in samples]
     label = _label(
         samples,
         until,
         round(least),
         max(group.partitions or 0, last["partitions"]),
     )
-    if shown and not any(lags):
+    if shown and not any(_is_more(*s) for s in samples):
         label, lags = "records_wait", [sum(waiting for _, waiting, *_ in shown)]
     in_vain: Row = {}
     if starts:
-        nothing = max((at for at, lag in samples if not lag), default=began)
+        nothing = max((at for at, lag, _ in samples if not lag), default=began)
         waiting_since = min([at for at, *_ in (*shown, *samples) if at > nothing], default=until)
         in_vain = {"starts": sum(at >= waiting_since for at in starts)}
         if label != "records_wait" or in_vain["starts"] < _LEAST_STARTS:
@@ -293,13 +296,20 @@ def _label(samples: list[list[int]], until: int, least_ms: int, partitions: int)
     """Return what samples of the lag tell of a pause up to a time; None if it is not known."""
     if not samples:
         return None
-    if not any(lag for _, lag in samples):
+    if not any(lag for _, lag, _ in samples):
         return "nothing_to_read"
-    if max(lag for _, lag in samples) <= partitions:
+    if max(lag for _, lag, _ in samples) <= partitions:
         # The marker that ends a transaction has an offset, and nobody commits behind it.
         return "perhaps_markers"
-    nothing = max((at for at, lag in samples if not lag), default=None)
+    if not any(_is_more(*s) for s in samples):
+        return None
+    nothing = max((at for at, lag, _ in samples if not lag), default=None)
     return "records_wait" if nothing is None or until - nothing > least_ms else None
+
+
+def _is_more(_: int, lag: int, usual_step: int) -> bool:
+    """Return whether a sample shows more records than may wait for the next commit."""
+    return lag > unread.USUAL_STEPS * usual_step
 
 
 def _note_absence(memory: Row, pause: int, least: float) -> None:
@@ -323,7 +333,7 @@ def _nobody_reads(
     committed = Position(*position, last["last_at"])
     before = None if offset is None else offset - 1
     if memberships.last(*position[:1], before) is None:
-        return _is_left(track, committed, until, offset)
+        return _is_left(track, committed, until, offset, steps=unread.USUAL_STEPS)
     is_found, known = False, list[int]()
     for gone, back in memberships.absences(position, before):
         if gone.timestamp is None:
@@ -337,20 +347,29 @@ def _nobody_reads(
 
 
 def _is_left(
-    track: Track, record: Position, until: int, offset: int | None, known: Sequence[int] = ()
+    track: Track,
+    record: Position,
+    until: int,
+    offset: int | None,
+    known: Sequence[int] = (),
+    *,
+    steps: int = 0,
 ) -> bool:
     """Find whether records waited since a record, behind which nobody ran the group.
 
-    `known` is for how long nobody did each time before, since the last commit.
+    `known` is for how long nobody did each time before, since the last commit. If it may be run all
+    the same, it waits for no more than so many `steps`.
     """
     memory, limits, findings = track
     pauses, since = memory.get("pauses", []), int(record.timestamp or 0)
     # At the end of the log the newest sample is a little younger: it was taken of what was read.
-    samples = [[min(at, until) if offset is None else at, n] for at, n in memory.get("samples", [])]
-    lags = [[at, lag] for at, lag in samples if since < at <= until]
+    samples = [
+        [min(at, until) if offset is None else at, *n] for at, *n in memory.get("samples", [])
+    ]
+    lags = [s for s in samples if since < s[0] <= until]
     limit = limits[unread.KIND]
     usual = max([*pauses, *memory.get("absences", []), *known], default=0)
-    if len(pauses) < _LEAST_PAUSES or not lags or not lags[-1][1]:
+    if len(pauses) < _LEAST_PAUSES or not lags or lags[-1][1] <= steps * lags[-1][2]:
         return False
     if lags[-1][0] - since <= max(limit["pause_ms"], limit["times_the_usual"] * usual):
         return False

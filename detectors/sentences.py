@@ -171,9 +171,9 @@ _SENTENCES = {
     "commit_stall": "{of} had members, but committed nothing for {pause_ms:duration} ({when})."
     " [others?{lag:# record} waited at least, as commits of {others:some} show|records_wait?"
     "{lag:# record} waited|nothing_to_read?There was nothing to read|perhaps_markers?No more than"
-    " {lag:# offset} followed, which may be markers of transactions|Whether records waited is not"
-    " known].[records_wait? Restart its members if they hang; a sink may wait for more records"
-    " before it commits.]",
+    " {lag:# offset} followed, which may be markers of transactions|Nothing shows that more records"
+    " waited than usual].[records_wait? Restart its members if they hang; a sink may wait for more"
+    " records before it commits.]",
     "commit_stall starts_in_vain": "{of} started {starts:# time} and committed nothing ({when}),"
     " while {lag:# record} waited[ at least, as commits of {others:some} show]. Look in its logs"
     " for what ends it before it commits.",

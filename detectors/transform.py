@@ -109,7 +109,7 @@ def _parts(sources: Sources, thresholds: Thresholds) -> Iterator[DataFrame]:
         yield _part(_topics(sums), group.TOPIC)
     yield _part(_never_owned(sources.committed, sums, owned, thresholds), group.NEVER_OWNED)
     if sources.lag is not None:
-        yield _part(_lags(sources.lag), group.LAG, "at")
+        yield _part(_lags(sources.lag, sources.committed), group.LAG, "at")
     if sources.checkpoints is not None:
         yield _part(sources.checkpoints, CHECKPOINT)
 
@@ -242,12 +242,12 @@ def waits_of(sources: Sources, thresholds: Thresholds) -> DataFrame:
         & F.expr("(other IS NULL OR other <> group_id) AND other_offset > committed_offset")
         & F.expr("at > since AND (until IS NULL OR at <= until)")
     )
-    fifth = F.get("recent_commits", F.size("recent_commits") - RHYTHM_COMMITS)
     going_on = last.select(
         *_PARTITION,
         "since",
         F.lit(None).cast("timestamp").alias("until"),
-        _usual_ms("committed_at", fifth["committed_at"]),
+        _mean(F.unix_millis("committed_at") - F.unix_millis(_fifth()["committed_at"]), "usual_ms"),
+        _mean(F.col("committed_offset") - _fifth()["committed_offset"], "usual_step"),
         "committed_offset",
         F.lit(True).alias("is_complete"),  # noqa: FBT003
         *("record_partition", "record_offset"),
@@ -260,7 +260,8 @@ def waits_of(sources: Sources, thresholds: Thresholds) -> DataFrame:
         *_PARTITION,
         F.col("previous_at").alias("since"),
         F.col("at").alias("until"),
-        _usual_ms("previous_at", F.col("rhythm_since")),
+        _mean(F.unix_millis("previous_at") - F.unix_millis("rhythm_since"), "usual_ms"),
+        _mean(F.col("previous_offset") - F.col("rhythm_offset"), "usual_step"),
         F.col("previous_offset").alias("committed_offset"),
         "is_complete",
         *("record_partition", F.col("previous_record_offset").alias("record_offset")),
@@ -308,10 +309,14 @@ def _with_owner(waits: DataFrame, owned: DataFrame) -> DataFrame:
     return waits.join(owners, list(begun), "left")
 
 
-def _usual_ms(last: str, fifth: Column) -> Column:
+def _fifth() -> Column:
+    """Return the first of the last five commits of a partition."""
+    return F.get("recent_commits", F.size("recent_commits") - RHYTHM_COMMITS)
+
+
+def _mean(span: Column, name: str) -> Column:
     """Return how far the last five commits of a partition are apart in the mean."""
-    span = F.unix_millis(last) - F.unix_millis(fifth)
-    return F.floor(span / (RHYTHM_COMMITS - 1)).alias("usual_ms")
+    return F.floor(span / (RHYTHM_COMMITS - 1)).alias(name)
 
 
 def _part(
@@ -396,16 +401,22 @@ def _topics(sums: DataFrame) -> DataFrame:
     return sums.groupBy("group_id", "record_partition", "topic").agg(firsts)
 
 
-def _lags(lag: DataFrame) -> DataFrame:
+def _lags(lag: DataFrame, committed: DataFrame) -> DataFrame:
     """Sum up the lag of each run, by group, and by topic in it.
 
     What is only known to be at most a number may be none. Beside other lag it counts for nothing;
     without, nobody knows whether there is any; and a topic's sums are of all of it, to compare.
-    `lagging` are the partitions that lag for certain, or whose offset is beyond the log's end.
+    `lagging` are the partitions that lag for certain, or whose offset is beyond the log's end;
+    `usual_step` is how far the last commits of those that lag went on each time.
     """
     is_bound = F.coalesce("lag_is_bound", F.lit(False))  # noqa: FBT003
+    step = _mean(F.col("committed_offset") - _fifth()["committed_offset"], "usual_step")
+    lag = lag.join(committed.select(*_PARTITION, step), list(_PARTITION), "left")
     sums = (
         F.sum(F.when(~F.col("is_bound"), F.col("lag"))).alias("lag"),
+        F.sum(
+            F.when(F.expr("NOT is_bound AND lag > 0 AND usual_step > 0"), F.col("usual_step"))
+        ).alias("usual_step"),
         F.bool_or("is_bound").alias("is_bound"),
         F.max("sampled_at").alias("sampled_at"),
     )
@@ -425,6 +436,7 @@ def _lags(lag: DataFrame) -> DataFrame:
         .agg(
             F.max("sampled_at").alias("at"),
             F.sum("lag").alias("lag"),
+            F.sum("usual_step").alias("usual_step"),
             F.bool_or("is_bound").alias("is_bound"),
             F.sort_array(F.collect_list("of_topic")).alias("topics"),
             F.max("committed_at").alias("committed_at"),

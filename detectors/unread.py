@@ -21,16 +21,17 @@ TWO_OWNERS, BROADCAST, NO_OWNER = "two_owners", "broadcast", "no_owner"
 NO_MEMBERS = "no_members"
 NEVER_OWNED = "never_owned"
 WAIT_COLUMNS = (
-    *("topic", "topic_partition", "since", "until", "usual_ms", "committed_offset"),
+    *("topic", "topic_partition", "since", "until", "usual_ms", "usual_step", "committed_offset"),
     *("first_at", "first_offset", "other_offset", "others", "is_complete"),
     *("record_partition", "record_offset", "until_offset", "owner", "now_owner", "is_owned"),
 )
 """What is asked of a pause in which records came: the last commit before it, at `since`, and the
 first behind it, at `until`, null as long as there is none; `usual_ms`, how far apart the commits
-before were; of the offsets beyond the committed one that others show, the first and the greatest,
-and which groups show them, none if only the log's end does; whether the pause has no hole; who
-owned the partition when it began, null if that is not known; who owns it now for certain, and
-whether anybody does, null without a row of the partition."""
+before were, and `usual_step`, how far each of them went on, null if that is not known; of the
+offsets beyond the committed one that others show, the first and the greatest, and which groups show
+them, none if only the log's end does; whether the pause has no hole; who owned the partition when
+it began, null if that is not known; who owns it now for certain, and whether anybody does, null
+without a row of the partition."""
 
 OWNERS_COLUMNS = ("topic", "topic_partition", "ownerships")
 """What is asked of a partition that had two owners at a time: its rows of partition_owners, those
@@ -48,6 +49,9 @@ _ASSIGNORS = frozenset({"range", "roundrobin", "sticky", "cooperative-sticky", "
 
 LEAST_RECORDS, MANY_RECORDS = 2, 1_000
 """One transaction's marker is beyond the last record, too; a log that stands may have several."""
+USUAL_STEPS = 3
+"""Who commits by the number of records waits for one step, however long; it is a larger one if
+fewer partitions share the number. More come in five usual pauses, the shortest that is unusual."""
 _LISTED = 20
 _INTERVALS = 100
 
@@ -355,8 +359,10 @@ def _join(wait: Row, former: Row) -> None:
 
 
 def is_shown(wait: Row) -> bool:
-    """Return whether others show for certain that records wait."""
+    """Return whether others show for certain that more records wait than are usual."""
     waiting = wait["other_offset"] - wait["committed_offset"]
+    if waiting <= USUAL_STEPS * (wait["usual_step"] or 0):
+        return False
     # One offset beyond may be a marker, or what somebody has set. Who reads on there shows more
     # than one; the log's end cannot be set, and a transaction has few markers.
     goes_on = waiting >= LEAST_RECORDS and wait["other_offset"] > wait["first_offset"]

@@ -143,7 +143,7 @@ def lagged(
 def samples_kept(lakehouse: Lakehouse, group_id: str) -> list[int]:
     kept = lakehouse.read(ANOMALY_CHECKPOINTS).where(F.col("group_id") == group_id).first()
     assert kept is not None
-    return [lag for _, lag in json.loads(kept.state)["minutes"]["samples"]]
+    return [lag for _, lag, _ in json.loads(kept.state)["minutes"]["samples"]]
 
 
 def test_groups_with_late_records_are_rebuilt(
@@ -332,8 +332,14 @@ def test_what_a_group_is_behind_at_most_is_no_lag_to_detectors(spark: SparkSessi
         "at-the-end": [("t", 0, False), ("u", None, None)],
         "of-an-old-release": [("t", 5, None)],
     }
+    commits = [(offset, at) for offset in (0, 50, 100, 150, 200, 300)]
+    committed = [("waits", topic, 0, 300, commits) for topic in ("t", "u")]
+    known = (
+        "group_id STRING, topic STRING, topic_partition INT, committed_offset BIGINT, "
+        "recent_commits ARRAY<STRUCT<committed_offset: BIGINT, committed_at: TIMESTAMP>>"
+    )
     rows = [
-        (group, 3, topic, at, lag, is_bound, *[None] * 5)
+        (group, 3, topic, at, lag, is_bound, None, 0, 300, 0, None)
         for group, of_group in samples.items()
         for topic, lag, is_bound in of_group
     ]
@@ -343,10 +349,11 @@ def test_what_a_group_is_behind_at_most_is_no_lag_to_detectors(spark: SparkSessi
         "committed_offset BIGINT, "
         "log_start_offset BIGINT, log_end_offset BIGINT"
     )
-    told = {
-        row.group_id: (row.lag, [tuple(t) for t in row.topics])
-        for row in transform._lags(spark.createDataFrame(rows, schema)).collect()
-    }
+    lag, last = spark.createDataFrame(rows, schema), spark.createDataFrame(committed, known)
+    found = transform._lags(lag, last).collect()
+    # 250 in the last four steps, of the one that lags for certain.
+    assert {row.group_id: row.usual_step for row in found if row.usual_step} == {"waits": 62}
+    told = {row.group_id: (row.lag, [tuple(t) for t in row.topics]) for row in found}
     assert told == {
         "keeps-up": (None, [("t", 0), ("u", None)]),
         "waits": (5, [("t", None), ("u", None)]),

@@ -6,13 +6,15 @@ import json
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import datetime, timedelta, timezone
 
 import numpy as np
 import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from detectors.transform import Sources, waits_of
+from detectors.unread import WAIT_COLUMNS
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.tables import rows_of, spark_schema
 from offsets import progress as offsets
@@ -21,6 +23,7 @@ from schemas.columns import arrow_schema
 from schemas.silver import decoded_columns, silver_tables
 from schemas.tables import COMMITTED_OFFSETS
 from tests.conftest import RECORDINGS
+from tests.support import detection as support
 from tests.support.history import Row, decoded, in_millis, logs_of, rebuild
 from timeline import arrow
 from timeline.commits import COMMITS
@@ -169,6 +172,47 @@ def test_a_partition_has_more_commits_than_a_batch(spark: SparkSession) -> None:
     assert [c.committed_offset for c in latest["t"].recent_commits] == list(range(4_950, 5_000, 5))
     assert latest["t"].largest_step == 5
     assert rows_of(followed, offsets.MOVES).isEmpty()
+
+
+def test_a_pause_is_usual_by_what_the_commits_before_it_went_on_by(spark: SparkSession) -> None:
+    """One is over, and one goes on; without Spark they are the same."""
+    given = [("g", at, 100 + at) for at in range(0, 300, 50)]
+    given += [("g", at, 100 + 2 * at) for at in range(1_800, 2_200, 70)]
+    given += [("other", at, 100 + 3 * at) for at in range(0, 4_000, 100)]
+    rows: list[Row] = [
+        {
+            "group_id": group,
+            "topic": "t",
+            "topic_partition": 0,
+            "record_partition": 0,
+            "record_offset": number,
+            "record_timestamp": AT + timedelta(seconds=at),
+            "committed_offset": offset,
+            "is_tombstone": False,
+            "metadata": "",
+        }
+        for number, (group, at, offset) in enumerate(given)
+    ]
+    columns = decoded_columns(COMMITS)
+    table = pa.Table.from_pylist(rows, arrow_schema(columns))
+    read = spark.createDataFrame(table, spark_schema(columns))
+    followed = follow_offsets(read, None).localCheckpoint()
+    moves, last = (rows_of(followed, name) for name in (offsets.MOVES, offsets.LATEST))
+    none = Sources(*[None] * len(Sources._fields))  # type: ignore[arg-type]
+    sources = none._replace(moves=moves, committed=last, commits=read)
+    waits = waits_of(sources, support.default_thresholds()).where("group_id = 'g'")
+    columns_of_both = [name for name in WAIT_COLUMNS if "own" not in name]
+    found = in_millis(waits.select(columns_of_both).toArrow().to_pylist())
+    plain: list[Row] = [{**row, "commit_timestamp": None} for row in in_millis(rows)]
+    by_group: dict[str, list[Row]] = defaultdict(list)
+    for row in plain:
+        by_group[row["group_id"]].append({**row, "at": row["record_timestamp"]})
+    now, own = plain[-1]["record_timestamp"], by_group.pop("g")
+    of_all = support.Commits(by_group)
+    expected = support._waits("g", own, support._moves(own), of_all, (-1, now))
+    known = [{name: wait.get(name) for name in columns_of_both} for wait in expected]
+    assert sorted(found, key=lambda w: w["since"]) == known
+    assert [(w["usual_ms"], w["usual_step"]) for w in known] == [(50_000, 50), (70_000, 140)]
 
 
 @pytest.mark.usefixtures("batches")

@@ -374,6 +374,7 @@ def _waits(
             "since": move["previous_at"],
             "until": move["at"],
             "rhythm_since": move["rhythm_since"],
+            "rhythm_offset": move["rhythm_offset"],
             "committed_offset": move["previous_offset"],
             "is_complete": move["is_complete"],
             "record_partition": move["record_partition"],
@@ -389,6 +390,7 @@ def _waits(
             "since": recent[-1]["at"],
             "until": None,
             "rhythm_since": recent[-RHYTHM_COMMITS]["at"],
+            "rhythm_offset": recent[-RHYTHM_COMMITS]["committed_offset"],
             "is_complete": True,
             "record_partition": recent[-1]["record_partition"],
             "record_offset": recent[-1]["record_offset"],
@@ -404,6 +406,8 @@ def _waits(
         seen = every.beyond(of, offset, group, (pause["since"], until), run)
         if seen:
             pause["usual_ms"] = (pause["since"] - pause["rhythm_since"]) // 4
+            if pause["rhythm_offset"] is not None:
+                pause["usual_step"] = (offset - pause["rhythm_offset"]) // 4
             pause["first_at"], pause["first_offset"], _ = seen[0]
             pause["other_offset"] = max(e[1] for e in seen)
             pause["others"] = sorted({e[2] for e in seen} - {""})

@@ -1813,6 +1813,25 @@ def test_a_stall_matters_if_records_wait() -> None:
     assert partitions(1, 2) == partitions(6, 7) == ("warning", "records_wait")
 
 
+def test_records_that_wait_for_the_next_commit_are_no_stall() -> None:
+    """Who commits by the number of records does so when as many have come as usual."""
+    commits = [minute(n, 10 + n) for n in range(1, 5)]
+
+    def judged(lag: int, *shown: tuple[str, Row], step: int | None = 400) -> list[object]:
+        samples = [(LAG, {"at": n * MINUTE_MS, "lag": lag, "usual_step": step}) for n in (20, 40)]
+        (row,) = started().found(*samples, *shown, *commits)
+        return [row["severity"], row["label"], json.loads(row["evidence"])["lag"]]
+
+    assert judged(1_200) == ["info", None, 1_200]
+    assert judged(1_201) == ["warning", "records_wait", 1_201]
+    assert judged(1_200, step=None) == ["warning", "records_wait", 1_200]
+    assert judged(1) == ["info", "perhaps_markers", 1]
+    # What others show of one partition is more.
+    shown = wait(since=4, first_at=5, other_offset=500)
+    assert judged(1_200, (WAIT, shown)) == ["warning", "records_wait", 490]
+    assert judged(1_200, (WAIT, shown | {"usual_step": 164})) == ["info", None, 1_200]
+
+
 def test_how_far_a_commit_goes_on_does_not_tell_since_when_records_waited() -> None:
     """All may have come at the end, from a producer that had been away, whoever came meanwhile."""
     commits = [minute(n, 10 + n) for n in range(1, 5)]
@@ -1912,6 +1931,7 @@ def wait(since: int, first_at: int, other_offset: int) -> Row:
         "since": since * MINUTE_MS,
         "until": None,
         "usual_ms": MINUTE_MS,
+        "usual_step": 10,
         "committed_offset": 10,
         "first_at": first_at * MINUTE_MS,
         "first_offset": 11,

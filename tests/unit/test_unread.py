@@ -619,7 +619,7 @@ def said_of(*given: Row, **of_group: object) -> str:
     detector.take(
         OPEN_GENERATION, dict.fromkeys(COLUMNS[OPEN_GENERATION]) | record | group | of_group
     )
-    waits = {"topic": "t", "since": 60_000, "until": None, "usual_ms": 60_000}
+    waits = {"topic": "t", "since": 60_000, "until": None, "usual_ms": 60_000, "usual_step": 60}
     offsets = {
         "committed_offset": 10,
         "first_offset": 11,
@@ -741,6 +741,45 @@ def test_who_commits_first_behind_an_outage_does_not_show_that_others_hang(
     assert bool(life.told()) == is_told
 
 
+def sink(until: float, *, hangs: float = 5 * HOUR, every: int | None = None) -> Life:
+    """Let a sink commit by 1,000 records, or by time, while a twentieth comes from an hour on."""
+    life = Life().members(0, "t")
+    for at in range(0, round(until), 10):
+        come = 10 * min(at, HOUR) + max(0, at - HOUR) // 2
+        is_due = come % 1_000 == 0 if every is None else at % every == 0
+        for partition in (0, 7):
+            life.commits(at, 100 + come, group="other", partition=partition)
+            if is_due and at <= hangs:
+                life.commits(at, 100 + come, partition=partition)
+    return life
+
+
+@pytest.mark.parametrize("runs", [1, 3])
+def test_who_commits_by_the_number_of_records_may_wait_for_more(runs: int) -> None:
+    assert sink(4 * HOUR).told(runs) == []
+    # Another partition goes on.
+    assert sink(4 * HOUR).reads(1, until=4 * HOUR).told(runs) == []
+
+
+@pytest.mark.parametrize(
+    ("every", "hangs", "minutes"),
+    [
+        (None, 30 * MINUTE, 11),  # usual traffic
+        (60, 30 * MINUTE, 11),
+        (60, 2 * HOUR, 11),  # its steps have shrunk
+        (60, HOUR, 61),  # just then
+        (10, HOUR, 11),
+    ],
+)
+def test_who_hangs_is_told_when_more_wait_than_three_commits_go_on_by(
+    every: int | None, hangs: float, minutes: int
+) -> None:
+    until = hangs + minutes * MINUTE
+    (row,) = sink(until, hangs=hangs, every=every).told()
+    assert (row["kind"], row["label"]) == ("commit_stall", "records_wait")
+    assert sink(until - 90, hangs=hangs, every=every).told() == []
+
+
 @pytest.mark.parametrize("is_compacted", [True, False])
 @pytest.mark.parametrize("lost_at", [0.9 * HOUR, 1.2 * HOUR])
 def test_what_was_lost_behind_the_last_commit_may_be_what_goes_on(
@@ -818,7 +857,7 @@ def test_what_looks_like_it_is_left_alone(life: Life) -> None:
 
 
 def sample(
-    at: float, *, lag: int, committed: int = 500, start: int = 0, last: float = 0
+    at: float, *, lag: int, committed: int = 500, start: int = 0, last: float = 0, step: int = 0
 ) -> tuple[str, Row]:
     """Return what the lag shows of one partition, last committed then, at a time in seconds."""
     partition = {
@@ -831,7 +870,7 @@ def sample(
         "committed_at": round(last * 1_000),
     }
     is_odd = lag or committed > 500 + lag
-    row = {"at": round(at * 1_000), "lag": lag, "committed_at": 0, "topics": []}
+    row = {"at": round(at * 1_000), "lag": lag, "usual_step": step, "committed_at": 0, "topics": []}
     return LAG, row | {"lagging": [partition] if is_odd else []}
 
 
@@ -904,6 +943,10 @@ def test_a_group_that_nobody_runs_while_records_wait(gone: float | None) -> None
         [sample(35 * 60, lag=40_624)],
     ):
         assert sampled(*looks_like, *ran, now=45, gone=gone) == []
+    # Nothing shows that a consumer with assign() is gone: it may wait for more.
+    few, more = (sample(45 * 60, lag=lag, step=20_000) for lag in (60_000, 60_001))
+    assert bool(sampled(few, *ran, now=45, gone=gone)) == (gone is not None)
+    assert sampled(more, *ran, now=45, gone=gone)
     # What it did since the log was read, nobody knows.
     assert sampled(late, *ran, now=35, gone=gone) == []
     assert sampled(late, *minutes(28, 29, 30), now=45, gone=gone) == []
