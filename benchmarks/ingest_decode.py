@@ -300,7 +300,7 @@ def main() -> None:
         if not given.input:
             generate.generate(shape, Path(topic))
         records = spark.read.parquet(topic).count()
-        with memory.measured() as peak:
+        with memory.measured(with_own=True) as peak:
             bench = Bench(spark, peak, Path(name))
             warm_up(bench, shape)
             summaries = run(bench, topic, records, given.sample)

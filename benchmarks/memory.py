@@ -1,4 +1,4 @@
-"""The most memory that this process and all below it took at a time: the JVM and Python workers."""
+"""The most memory that processes took at a time: Python, the JVM, and its Python workers."""
 
 from __future__ import annotations
 
@@ -27,10 +27,14 @@ class Peak:
 
 
 @contextmanager
-def measured() -> Iterator[Peak]:
-    """Look at the memory once a second."""
+def measured(*, with_own: bool = False) -> Iterator[Peak]:
+    """Look at the memory of all processes below this one once a second.
+
+    This one counts only where it does the work itself: else it has made the records, and holds on
+    to what that took.
+    """
     peak, is_over = Peak(), threading.Event()
-    sampler = threading.Thread(target=_sample, args=(peak, is_over), daemon=True)
+    sampler = threading.Thread(target=_sample, args=(peak, is_over, with_own), daemon=True)
     sampler.start()
     try:
         yield peak
@@ -39,10 +43,10 @@ def measured() -> Iterator[Peak]:
         sampler.join()
 
 
-def _sample(peak: Peak, is_over: threading.Event) -> None:
+def _sample(peak: Peak, is_over: threading.Event, with_own: bool) -> None:  # noqa: FBT001
     me = psutil.Process()
     while not is_over.wait(_INTERVAL):
-        everyone = [me, *me.children(recursive=True)]
+        everyone = [*([me] if with_own else ()), *me.children(recursive=True)]
         peak.bytes = max(peak.bytes, sum(map(_resident, everyone)))
 
 
