@@ -292,7 +292,12 @@ class Truth:
 
     def _states(self, rows: list[Row], figures: Counter[str]) -> Iterator[Wrong]:
         rows = sorted(rows, key=lambda r: r["sequence"])
-        spans = [(r["started_at"], r["ended_at"] or _FOREVER, r["state"]) for r in rows]
+        ends = [r["started_at_min"] or 0 for r in rows[1:]] + [_FOREVER]
+        # From when it had begun for certain, until the next may have begun, is said without doubt.
+        spans = [
+            (r["started_at"], r["ended_at"] or _FOREVER, r["state"], r["started_at_max"], end)
+            for r, end in zip(rows, ends, strict=True)
+        ]
         wrong: Counter[tuple[str, str]] = Counter()
         first: dict[tuple[str, str], int] = {}
         for step in self.steps:
@@ -300,10 +305,13 @@ class Truth:
             figures["state_ms"] += step.until - step.at
             figures["rebalancing_ms"] += is_rebalance * (step.until - step.at)
             untold = step.until - step.at
-            for since, until, state in spans:
+            for since, until, state, certain_since, certain_until in spans:
                 ms = min(until, step.until) - max(since, step.at)
                 if ms <= 0:
                     continue
+                if state != step.state:
+                    begun, over = max(certain_since, step.at), min(certain_until, step.until)
+                    figures["state_untrue_ms"] += max(0, over - begun)
                 untold -= ms
                 if state == step.state:
                     figures["state_right_ms"] += ms
