@@ -476,11 +476,13 @@ def _named(batch: list[Record]) -> set[str]:
 
 def _enter_if_known(state: GroupState, record: Record, when: Moment) -> None:
     """Let the group enter its state, if that follows from what is known."""
+    # It may have left the one before since the first record after which it is not told.
+    earliest = when.earliest if state.gap.untold is None else state.gap.untold[2]
     if not state.gap.is_partial or (_is_known(state) and _state(state) == STABLE):
-        _enter(state, record, when)
+        _enter(state, record, when._replace(earliest=earliest))
         state.gap.untold, state.gap.emptied, state.gap.is_partial = None, None, False
         return
-    state.gap.untold = [record.offset, record.timestamp, when.earliest]
+    state.gap.untold = [record.offset, record.timestamp, earliest]
     if state.gap.emptied is None and _state(state) == EMPTY and _is_known(state):
         state.gap.emptied = state.gap.untold
 

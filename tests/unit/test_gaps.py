@@ -142,6 +142,17 @@ def test_a_tombstone_behind_a_hole_ends_a_session_that_is_borne_out() -> None:
     assert (row["left_at"], row["known_until"]) == (log.clock, None)
 
 
+def test_a_state_that_is_told_late_may_have_begun_right_behind_the_gap() -> None:
+    log = two_members().wait(3 * DAY, hole=True)
+    # What is left of two that came and went tells of no state, and neither does the next leave.
+    for name in ("x", "y"):
+        log.current(name, None).member(name, gone=True).wait(HOUR, hole=True)
+    log.epoch(70).target(70, a=[0], b=[1]).current("a", 70, [0]).current("b", 70, [1])
+    row = sorted(whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])[-1]
+    assert (row["state"], row["generation"]) == ("Stable", 70)
+    assert (row["started_at_min"], row["started_at"]) == (START, log.clock)
+
+
 def test_a_member_nobody_knows_shows_that_epochs_are_missing() -> None:
     log = two_members()
     seen = log.clock
