@@ -121,10 +121,10 @@ def examine_state(track: Track, state: Row, newest: Row | None, now: int) -> Non
     since, wait = state.get("started_at_max"), track.memory.get("not_ready")
     if since is None or state["state"] in ("Stable", "Empty", "Dead"):
         return
-    allowed = _allowed_ms(limits, last.get("rebalance_timeout_ms"))
+    first, is_ready = None, state["state"] != "NotReady"
+    allowed = _allowed_ms(limits, last.get("rebalance_timeout_ms"), is_ready=is_ready)
     is_newest = last.get("generation") == state.get("generation")
     leader = last.get("leader_client_id") if is_newest else None
-    first, is_ready = None, state["state"] != "NotReady"
     if not is_ready and is_newest and wait is not None:
         since, first = wait["since"], Position(*wait["record"])
     if now - since > allowed:
@@ -551,7 +551,7 @@ def _not_ready(seen: _Rebalance) -> Iterator[Hit]:
     if generation["group_type"] != "streams":
         return
     is_whole = _is_whole(generation)
-    allowed = _allowed_ms(seen.limits, last.get("rebalance_timeout_ms"))
+    allowed = _allowed_ms(seen.limits, last.get("rebalance_timeout_ms"), is_ready=False)
     if wait is not None and is_whole and at - wait["since"] > allowed:
         yield Hit(
             "stuck_rebalance",
@@ -667,10 +667,12 @@ def _aborted_for_certain(generation: Row) -> int:
     return (generation.get("aborted_generations") or 0) if _is_whole(generation) else 0
 
 
-def _allowed_ms(limits: Values, timeout: int | None) -> int:
+def _allowed_ms(limits: Values, timeout: int | None, *, is_ready: bool = True) -> int:
+    """Return how long a rebalance may take; a group that is not ready waits for no member."""
     limit = limits["stuck_rebalance"]
     longest = timeout or limit["unknown_timeout_ms"]
-    return round(longest * (1 + limit["tolerance"]))
+    least = 0 if is_ready else limit["never_stable_ms"]
+    return max(round(longest * (1 + limit["tolerance"])), round(least))
 
 
 def _member_flapping(seen: _Rebalance) -> Iterator[Hit]:
