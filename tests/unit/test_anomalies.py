@@ -1261,9 +1261,7 @@ def test_a_group_that_waits_for_topics_waits_for_no_member() -> None:
     assert "Look for the member that all wait for" in row["summary"]
 
 
-def waits_for_topics(
-    *epochs: dict[str, object], lasts: int = 2100
-) -> list[tuple[int, int, bool]]:
+def waits_for_topics(*epochs: dict[str, object], lasts: int = 2100) -> list[tuple[int, int, bool]]:
     """Return since when, and till when, a streams group waits, and whether it does so now.
 
     One epoch follows the other by half an hour; it is NotReady in the last unless that is reached.

@@ -148,7 +148,7 @@ def test_a_state_that_is_told_late_may_have_begun_right_behind_the_gap() -> None
     for name in ("x", "y"):
         log.current(name, None).member(name, gone=True).wait(HOUR, hole=True)
     log.epoch(70).target(70, a=[0], b=[1]).current("a", 70, [0]).current("b", 70, [1])
-    row = sorted(whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])[-1]
+    row = max(whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
     assert (row["state"], row["generation"]) == ("Stable", 70)
     assert (row["started_at_min"], row["started_at"]) == (START, log.clock)
 
