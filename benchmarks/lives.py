@@ -38,7 +38,7 @@ _OF_KIND = 3
 _COLUMNS = (
     ("state right", "state_right_ms", "state_ms"),
     ("wrong", "state_wrong_ms", "state_ms"),
-    ("beyond bounds", "state_untrue_ms", "state_ms"),
+    ("untrue", "state_untrue_ms", "state_ms"),
     ("joining told", "rebalancing_told_ms", "rebalancing_ms"),
     ("generations", "generations_found", "generations"),
     ("bounds", "joins_in_bounds", "joins"),
