@@ -28,7 +28,7 @@ from functools import partial
 from typing import Any
 
 from tests.lives.judge import Reading, Verdict, judge
-from tests.lives.player import Played, play
+from tests.lives.player import play
 from tests.lives.runs import followed
 from tests.lives.scripts import DAY, KINDS, MINUTE, of_seed
 from tests.support.kafka_classes import jdk
@@ -69,8 +69,9 @@ def main() -> int:
     numbers = list(range(options.count)) if options.only is None else [options.only]
     parts = [numbers[i : i + _CHUNK] for i in range(0, len(numbers), _CHUNK)]
     is_cut = options.compact or options.gap > 0
-    reading = Reading(is_cut, int(options.gap * DAY), options.moments, options.runs * MINUTE)
-    work = partial(_played, options.seed, _own(options.set), reading, jdk())
+    reading = Reading(is_cut, int(options.gap * DAY), options.moments)
+    asked = reading, options.runs * MINUTE
+    work = partial(_played, options.seed, _own(options.set), asked, jdk())
     with ProcessPoolExecutor(options.processes) as pool:
         verdicts = [v for part in pool.map(work, parts) for v in part]
     print("\n".join(table(verdicts)))
@@ -89,17 +90,17 @@ def main() -> int:
 
 
 def _played(
-    seed: int, own: dict[str, Any], reading: Reading, java: str, numbers: list[int]
+    seed: int, own: dict[str, Any], asked: tuple[Reading, int], java: str, numbers: list[int]
 ) -> list[Verdict]:
+    reading, period_ms = asked
     lives = [of_seed(seed, number, own) for number in numbers]
-    return [_judged(played, reading) for played in play(lives, seed, java)]
-
-
-def _judged(played: Played, reading: Reading) -> Verdict:
-    verdict = judge(played, reading)
-    if reading.period_ms:
-        verdict.wrong.extend(followed(played, reading.period_ms))
-    return verdict
+    verdicts = []
+    for played in play(lives, seed, java):
+        verdict = judge(played, reading)
+        if period_ms:
+            verdict.wrong.extend(followed(played, period_ms))
+        verdicts.append(verdict)
+    return verdicts
 
 
 def _own(given: list[str]) -> dict[str, Any]:

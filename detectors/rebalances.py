@@ -118,23 +118,27 @@ def examine_state(track: Track, state: Row, newest: Row | None, now: int) -> Non
     Both are open rows, of group_states and of group_generations.
     """
     limits, last = track.limits, newest or track.memory.get("last") or {}
-    since, wait = state.get("started_at_max"), track.memory.get("not_ready")
+    since = state.get("started_at_max")
     if since is None or state["state"] in ("Stable", "Empty", "Dead"):
         return
-    first, is_ready = None, state["state"] != "NotReady"
-    allowed = _allowed_ms(limits, last.get("rebalance_timeout_ms"), is_ready=is_ready)
+    timeout, record = last.get("rebalance_timeout_ms"), Position.of(state)
     is_newest = last.get("generation") == state.get("generation")
+    if state["state"] == "NotReady":
+        wait = track.memory.get("not_ready") if is_newest else None
+        hits = _waits_for_topics(
+            limits, wait or {"since": since, "record": record}, timeout, (now, record), state
+        )
+        for hit in hits:
+            track.findings.add(hit)
+        return
+    allowed = _allowed_ms(limits, timeout)
     leader = last.get("leader_client_id") if is_newest else None
-    if not is_ready and is_newest and wait is not None:
-        since, first = wait["since"], Position(*wait["record"])
     if now - since > allowed:
         hit = Hit(
             "stuck_rebalance",
             CRITICAL,
-            *(since, now, Position.of(state)),
-            HOUR_MS if is_ready else _TEN_MINUTES_MS,
-            first,
-            label="still_rebalancing" if is_ready else "not_ready",
+            *(since, now, record),
+            label="still_rebalancing",
             maxima={"rebalance_ms": now - since, "allowed_ms": allowed},
             last_values={
                 "state": state["state"],
@@ -550,22 +554,32 @@ def _not_ready(seen: _Rebalance) -> Iterator[Hit]:
     wait, last = memory.pop("not_ready", None), memory.get("last") or {}
     if generation["group_type"] != "streams":
         return
-    is_whole = _is_whole(generation)
-    allowed = _allowed_ms(seen.limits, last.get("rebalance_timeout_ms"), is_ready=False)
-    if wait is not None and is_whole and at - wait["since"] > allowed:
-        yield Hit(
-            "stuck_rebalance",
-            CRITICAL,
-            *(wait["since"], at, record, _TEN_MINUTES_MS),
-            first=Position(*wait["record"]),
-            label="not_ready",
-            maxima={"rebalance_ms": at - wait["since"], "allowed_ms": allowed},
-            last_values={"state": "NotReady", "generation": last.get("generation")},
-        )
+    is_whole, timeout = _is_whole(generation), last.get("rebalance_timeout_ms")
+    if wait is not None and is_whole:
+        yield from _waits_for_topics(seen.limits, wait, timeout, (at, record), last)
     is_known = generation["cause"] == "group_created" or last.get("stable_at") is not None
     waits = generation.get("stable_at") is None and generation.get("rebalance_ms") is None
     if waits and generation.get("member_count") and (wait is not None or is_known) and is_whole:
         memory["not_ready"] = wait or {"since": at, "record": list(record)}
+
+
+def _waits_for_topics(
+    limits: Values, wait: Row, timeout: int | None, until: tuple[int, Position], waits: Row
+) -> Iterator[Hit]:
+    """Find that a streams group, in its state or a generation, has waited for too long."""
+    (end, record), since = until, wait["since"]
+    # It waits for no member, but its topics may be made after it was started.
+    allowed = max(_allowed_ms(limits, timeout), round(limits["stuck_rebalance"]["never_stable_ms"]))
+    if end - since > allowed:
+        yield Hit(
+            "stuck_rebalance",
+            CRITICAL,
+            *(since, end, record, _TEN_MINUTES_MS),
+            first=Position(*wait["record"]),
+            label="not_ready",
+            maxima={"rebalance_ms": end - since, "allowed_ms": allowed},
+            last_values={"state": "NotReady", "generation": waits.get("generation")},
+        )
 
 
 def _never_stable(seen: _Rebalance) -> Iterator[Hit]:
@@ -667,12 +681,10 @@ def _aborted_for_certain(generation: Row) -> int:
     return (generation.get("aborted_generations") or 0) if _is_whole(generation) else 0
 
 
-def _allowed_ms(limits: Values, timeout: int | None, *, is_ready: bool = True) -> int:
-    """Return how long a rebalance may take; a group that is not ready waits for no member."""
+def _allowed_ms(limits: Values, timeout: int | None) -> int:
     limit = limits["stuck_rebalance"]
     longest = timeout or limit["unknown_timeout_ms"]
-    least = 0 if is_ready else limit["never_stable_ms"]
-    return max(round(longest * (1 + limit["tolerance"])), round(least))
+    return round(longest * (1 + limit["tolerance"]))
 
 
 def _member_flapping(seen: _Rebalance) -> Iterator[Hit]:

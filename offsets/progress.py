@@ -378,8 +378,7 @@ class _Steps:
             "farthest_before": self._farthest_before.at(chosen),
             "is_complete": self._is_complete(chosen, holes),
             **self._last_there(chosen),
-            "rhythm_since": self._fifth(chosen, "committed_at"),
-            "rhythm_offset": self._fifth(chosen, "committed_offset"),
+            **dict(zip(("rhythm_since", "rhythm_offset"), self._fifth(chosen), strict=True)),
         }
         return self._keys[chosen], _table(MOVES, rows, given)
 
@@ -397,7 +396,7 @@ class _Steps:
         pause = self._at.values - self._previous_at.values
         ends = self._step.known & self._at.known & self._previous_at.known & (pause > PAUSE_US)
         chosen = np.flatnonzero(ends)
-        since = self._fifth(chosen, "committed_at")
+        since, _ = self._fifth(chosen)
         rhythm = (self._previous_at.at(chosen).values - since.values) // (gold.RHYTHM_COMMITS - 1)
         ends[chosen] = since.known & (pause[chosen] > PAUSE_FACTOR * rhythm)
         return np.asarray(ends)
@@ -436,24 +435,27 @@ class _Steps:
                 is_complete &= (here != number) | ~has_hole
         return pa.array(is_complete, mask=~after.known)
 
-    def _fifth(self, chosen: np.ndarray, name: str) -> Numbers:
-        """Return time or offset of the commit that is `RHYTHM_COMMITS` before each of some."""
+    def _fifth(self, chosen: np.ndarray) -> tuple[Numbers, Numbers]:
+        """Return time and offset of the commit that is `RHYTHM_COMMITS` before each of some."""
         run = (np.cumsum(self._is_first) - 1)[chosen]
         start, former = self._starts[run], self._former_of_key[run]
         deletion = np.concatenate(([-1], self._deletions[:-1]))[chosen]
         fifth = chosen - gold.RHYTHM_COMMITS
-        every = self._committed_at if name == "committed_at" else self._committed
-        own = every.at(np.where((fifth >= start) & (deletion < fifth), fifth, -1))
+        own = np.where((fifth >= start) & (deletion < fifth), fifth, -1)
+        at, offset = self._committed_at.at(own), self._committed.at(own)
         if not self._former.num_rows:
-            return own
+            return at, offset
         # The rest of them are among those that earlier runs have kept.
         lists = self._former["recent_commits"].combine_chunks()
         ends = lists.offsets.to_numpy().astype(np.int64)
         safe = np.where(former >= 0, former, 0)
         of_former = ends[safe + 1] - (start - fifth)
         is_kept = (fifth < start) & (deletion < start) & (former >= 0) & (of_former >= ends[safe])
-        kept = pa.table({name: lists.values.field(name)})
-        return _either(own, _numbers(kept, name).at(np.where(is_kept, of_former, -1)))
+        kept, there = pa.Table.from_struct_array(lists.values), np.where(is_kept, of_former, -1)
+        return (
+            _either(at, _numbers(kept, "committed_at").at(there)),
+            _either(offset, _numbers(kept, "committed_offset").at(there)),
+        )
 
     def _unchanged(self) -> tuple[Numbers, Numbers]:
         """Return since when each commit and those before it were of one offset, and how many."""

@@ -197,14 +197,13 @@ def _since_poll_was_due(
     as they got their assignment. That timeout of a worker of Connect is another.
     """
     since = end if state.interval is None else state.interval["started_at"] or end
-    rhythms, began = state.commits.by_member, end
+    rhythms, began, is_usual = state.commits.by_member, end, _exceed_polls(state)
     for member_id, member in state.members.items():
         if member_id in members or not member.rebalance_timeout_ms or member.worker is not None:
             continue
         at = rhythms.get(member_id, [since])[0] + member.rebalance_timeout_ms
-        # By chance it lies within a heartbeat of the end, but not where most exceed it.
-        is_usual = member_id in rhythms and sum(state.overdue) >= _OVERDUE
-        if (since if is_usual else end - heartbeat) <= at < began:
+        # Within a heartbeat of the end is hardly chance; sooner counts only where most exceed it.
+        if (since if is_usual and member_id in rhythms else end - heartbeat) <= at < began:
             began = at
     stay = {m: r for m, r in rhythms.items() if m in members}
     return min(end - began, _longest_batch(stay, end))
@@ -239,7 +238,7 @@ def _pause(state: GroupState, end: int, members: dict[str, Member], missing: int
     rhythms = {m: state.commits.by_member.get(m, [since, 1, 0, 0, 0]) for m in _working(state)}
     stay = {m: r for m, r in rhythms.items() if m in members or missing}
     quiet = [(last, usual, member_id) for member_id, last, usual in _quiet(state, end, stay)]
-    if sum(state.overdue) >= _OVERDUE and _are_young(state, end):
+    if _exceed_polls(state) and _are_young(state, end):
         first = min((last for last, *_ in stay.values()), default=end)
         is_known = len(stay) < _TOGETHER or end - first > _HEARTBEAT_MS
         lasted = end - since - (first - since) // _BEGAN if is_known else 0
@@ -263,10 +262,14 @@ def _on_the_way(state: GroupState, end: int, members: dict[str, Member], member_
     Who commits at equal distances, and not once more as it re-joins, learns of the rebalance by a
     heartbeat, at any time between the two.
     """
-    beat = _beat_of(state, member_id)
-    if member_id not in members or member_id in _rejoined(state, end, members):
+    if member_id in _rejoined(state, end, members):
         return 0
-    return max(0, beat - _heartbeat(state, members.values())) // 2
+    return max(0, _beat_of(state, member_id) - _heartbeat(state, members.values())) // 2
+
+
+def _exceed_polls(state: GroupState) -> bool:
+    """Return whether members that exceed their time to poll are usual."""
+    return sum(state.overdue) >= _OVERDUE
 
 
 def _longest_batch(rhythms: dict[str, list[int]], end: int) -> int:

@@ -50,7 +50,6 @@ class Reading(NamedTuple):
     gap_ms: int = 0  # for so long nobody reads
     # At so many times, each shortly behind a change, a run looks at what is there then.
     moments: int = 0
-    period_ms: int = 0  # alarms are followed through runs that are so far apart, see `runs`
 
     @property
     def is_whole(self) -> bool:
@@ -134,13 +133,7 @@ def _told(
     life: Life, names: dict[str, str], records: list[Kept], times: list[int]
 ) -> Iterator[tuple[str, dict[str, list[Row]], list[Row]]]:
     """Yield history and anomalies of each group, as of the last of the times of the runs."""
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "records.parquet"
-        write(records, path)
-        logs = {log.group_id: log for log in logs_of(path)}
-        commits = commits_of(path)
-        logs_of.cache_clear()
-        commits_of.cache_clear()
+    logs, commits = read_back(records)
     for group in life.groups:
         told: dict[str, list[Row]] = {t: [] for t in (STATES, GENERATIONS, SESSIONS, OWNERS)}
         anomalies: list[Row] = []
@@ -154,6 +147,18 @@ def _told(
             for row in told[OWNERS]:  # no commit has named it yet
                 row["topic"] = row["topic"] or names.get(row["topic_id"])
         yield group, told, anomalies
+
+
+def read_back(records: list[Kept]) -> tuple[dict[str, Log], dict[str, list[Row]]]:
+    """Return the log of each group, and its commits."""
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "records.parquet"
+        write(records, path)
+        logs = {log.group_id: log for log in logs_of(path)}
+        commits = dict(commits_of(path))
+        logs_of.cache_clear()
+        commits_of.cache_clear()
+    return logs, commits
 
 
 def _moments(life: Life, steps: dict[str, list[Step]], reading: Reading) -> list[int]:
@@ -309,9 +314,6 @@ class Truth:
                 ms = min(until, step.until) - max(since, step.at)
                 if ms <= 0:
                     continue
-                if state != step.state:
-                    begun, over = max(certain_since, step.at), min(certain_until, step.until)
-                    figures["state_untrue_ms"] += max(0, over - begun)
                 untold -= ms
                 if state == step.state:
                     figures["state_right_ms"] += ms
@@ -319,6 +321,8 @@ class Truth:
                 else:
                     wrong[step.state, state] += ms
                     first.setdefault((step.state, state), max(since, step.at))
+                    begun, over = max(certain_since, step.at), min(certain_until, step.until)
+                    figures["state_untrue_ms"] += max(0, over - begun)
             if untold > 0 and self.reading.is_whole:
                 wrong[step.state, "nothing"] += untold
                 first.setdefault((step.state, "nothing"), step.at)

@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import json
 from collections import Counter, defaultdict
-from itertools import pairwise
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any
 
-from detectors import detection
 from detectors.detection import CHECKPOINT
 from detectors.group import (
     GENERATION,
@@ -33,7 +29,7 @@ from tests.lives.player import Kept, Played
 from tests.lives.scripts import HOUR, START
 from tests.support import detection as support
 from tests.support import history
-from tests.support.history import Log, in_millis
+from tests.support.history import Log
 from timeline.model import GENERATIONS, OWNERS, SESSIONS, STATES
 
 Row = dict[str, Any]
@@ -47,13 +43,7 @@ def followed(played: Played, period_ms: int) -> list[judge.Wrong]:
     """Return what is told of a life otherwise than one alarm that begins, and ends once."""
     life = played.life
     times = [*range(START + period_ms, life.end, period_ms), life.end]
-    with TemporaryDirectory() as folder:
-        path = Path(folder) / "records.parquet"
-        judge.write(played.records, path)
-        logs = {log.group_id: log for log in history.logs_of(path)}
-        commits = dict(history.commits_of(path))
-        history.logs_of.cache_clear()
-        history.commits_of.cache_clear()
+    logs, commits = judge.read_back(played.records)
     wrong: list[judge.Wrong] = []
     for group in life.groups:
         if group in logs:
@@ -102,15 +92,10 @@ def _told(
         support._name_owners(known[WAIT], known[OWNER])
         if of_detectors is not None:
             known[CHECKPOINT] = [{"state": of_detectors}]
-        done, read, last, going_on = end, now, offset, list[Row]()
-        batches = support._table(group, known).to_batches()
-        given = limits, support.CLUSTER, now
-        for batch in detection.detected(batches, *given, known_until={}, lost={}):
-            for row in map(in_millis, batch.to_pylist()):
-                if row["state"] is not None:
-                    of_detectors = row["state"]
-                else:
-                    (settled if row["is_settled"] else going_on).append(row)
+        done, read, last = end, now, offset
+        found, of_detectors = support.one_run(group, known, limits, now)
+        settled += [row for row in found if row["is_settled"]]
+        going_on = [row for row in found if not row["is_settled"]]
         told.append([*settled, *going_on])
     return told
 
@@ -132,21 +117,9 @@ def _known(new: dict[str, list[Row]], still_open: dict[str, list[Row]]) -> dict[
             (r for r in static if kind == OPEN_SESSION or r["left_at"] is not None),
             key=lambda r: (r["left_at"] or _FAR, r["record_offset"], r["member_id"]),
         )
-    by_partition: dict[tuple[str, int], list[Row]] = defaultdict(list)
-    for row in sorted(
-        (r for r in settled[OWNERS] + going_on[OWNERS] if r["valid_from"] is not None),
-        key=lambda r: (r["valid_from"], r["valid_to"] or _FAR),
-    ):
-        if row["group_type"] not in ("share", "streams"):
-            of = row["topic"] or row["topic_id"], row["topic_partition"]
-            by_partition[of].append({"known_until": None, "valid_to": None, **row})
-    known[TWO_OWNERS] = [
-        {"topic": topic, "topic_partition": partition, "ownerships": rows}
-        for (topic, partition), rows in by_partition.items()
-        if any(
-            b["valid_from"] < (a["known_until"] or a["valid_to"] or _FAR) for a, b in pairwise(rows)
-        )
-    ]
+    owners = [r for r in settled[OWNERS] + going_on[OWNERS] if r["valid_from"] is not None]
+    owners.sort(key=lambda r: (r["valid_from"], r["valid_to"] or _FAR))
+    known[TWO_OWNERS] = support.ownerships_of(owners)
     return known
 
 

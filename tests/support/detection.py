@@ -124,17 +124,22 @@ def _by_kind(tables: dict[str, list[Row]]) -> dict[str, list[Row]]:
         (row for row in tables[OWNERS] if row["valid_from"] is not None),
         key=lambda r: r["valid_from"],
     )
+    by_kind[TWO_OWNERS] = ownerships_of(by_kind[OWNER])
+    return by_kind
+
+
+def ownerships_of(owners: list[Row]) -> list[Row]:
+    """Return the ownerships of each partition that has several."""
     ownerships: dict[tuple[str, int], list[Row]] = defaultdict(list)
-    for row in by_kind[OWNER]:
+    for row in owners:
         if row["group_type"] not in ("share", "streams"):
             of = row["topic"] or row["topic_id"], row["topic_partition"]
             ownerships[of].append({"known_until": None, "valid_to": None, **row})
-    by_kind[TWO_OWNERS] = [
+    return [
         {"topic": topic, "topic_partition": partition, "ownerships": of_partition}
         for (topic, partition), of_partition in ownerships.items()
         if len(of_partition) > 1
     ]
-    return by_kind
 
 
 def _detect(
@@ -180,14 +185,25 @@ def _detect(
         if checkpoint is not None:
             known[CHECKPOINT] = [{"state": checkpoint}]
         done = done if until is None else until
-        batches = _table(group, known).to_batches()
-        for batch in detection.detected(batches, limits, CLUSTER, now, known_until={}, lost=lost):
-            for row in map(in_millis, batch.to_pylist()):
-                if row["state"] is not None:
-                    checkpoint = row["state"]
-                elif row["is_settled"] or is_last:
-                    rows.append(row)
+        found, checkpoint = one_run(group, known, limits, now, lost=lost)
+        rows += [row for row in found if row["is_settled"] or is_last]
     return rows
+
+
+def one_run(
+    group: str,
+    known: dict[str, list[Row]],
+    limits: Thresholds,
+    now: int,
+    *,
+    lost: Mapping[int, int] = MappingProxyType({}),
+) -> tuple[list[Row], str | None]:
+    """Have the detectors read what a run learns; return the anomalies, and the next checkpoint."""
+    batches = _table(group, known).to_batches()
+    found = detection.detected(batches, limits, CLUSTER, now, known_until={}, lost=lost)
+    rows = [row for batch in found for row in map(in_millis, batch.to_pylist())]
+    kept = [row["state"] for row in rows if row["state"] is not None]
+    return [row for row in rows if row["state"] is None], next(iter(kept), None)
 
 
 def _table(group: str, known: Mapping[str, list[Row]]) -> pa.Table:
