@@ -37,7 +37,7 @@ _UNUSUAL_PAUSE = 1.25
 # So many pauses show a rhythm.
 _PAUSES = 2
 # So many of the last rebalances with members that exceed their time to poll show that it is usual.
-_OVERDUE = 4
+_OVERDUE = 3
 # So many members that re-joined at once show that nobody was waited for.
 _TOGETHER = 2
 # Such a member has been there for its rebalance timeout at least, and a few batches at most.
@@ -45,9 +45,9 @@ _POLLS = (0.9, 5)
 # Workers that read of a new configuration at one time join within a fraction of a second: it takes
 # them a poll of the config topic.
 _AT_ONCE_MS = 120
-# Where most exceed it, a rebalance had begun after so many-th a part of the time until the first of
-# those that stayed fell silent. No rule of Kafka's says so: it is the middle of rebalances played.
-_BEGAN = 5
+# Where most exceed it, who comes back begins a rebalance after such a part of the time until the
+# first of the others falls silent. No rule of Kafka's says so: it is the middle of those played.
+_BEGAN = 3
 
 
 def first_join(state: GroupState, end: int, member_count: int, missing: int) -> Moment:
@@ -99,6 +99,10 @@ def rejoin(
         rhythms = state.commits.by_member
         first = min(rhythms[m][0] if m in rhythms else since for m in revoking)
         return _within(state, first, earliest, end)
+    if is_complete and not missing:
+        began = _as_polls_were_due(state, end, members)
+        if began is not None:
+            return _within(state, began, earliest, end)
     left = len(state.members) - remaining
     silence = _silence(state, end, members, missing) if is_complete else 0
     if members and not remaining:
@@ -112,10 +116,7 @@ def rejoin(
     lasted = heartbeat * events // (events + 1) + heartbeat * missing
     if members and is_complete and not missing:
         lasted = _since_farewell(state, end, members, heartbeat, lasted)
-    if members or missing:
-        lasted = max(lasted, silence)
-    if is_complete and not missing:
-        lasted = _since_poll_was_due(state, end, members, heartbeat) or lasted
+    lasted = max(lasted, silence)
     if missing and left and not joined:
         # A leader that never assigned: its session ended the generation that was given up.
         lasted = max(lasted, _session_of_gone(state, end, members, heartbeat))
@@ -188,25 +189,51 @@ def _since_farewell(
     return max(lasted if joined else 0, end - min(last))
 
 
-def _since_poll_was_due(
-    state: GroupState, end: int, members: dict[str, Member], heartbeat: int
-) -> int:
-    """Return how long ago the time of a member to poll was over, if it left then; 0 if none did.
+def _as_polls_were_due(state: GroupState, end: int, members: dict[str, Member]) -> int | None:
+    """Return when members that exceed their time to poll began a rebalance; None if none did.
 
-    Clients that commit what they have read as they poll have polled last by their last commit, or
-    as they got their assignment. That timeout of a worker of Connect is another.
+    Each of them is back as another member when it is done, and so begins one, too.
     """
-    since = end if state.interval is None else state.interval["started_at"] or end
-    rhythms, began, is_usual = state.commits.by_member, end, _exceed_polls(state)
+    since: int | None = None if state.interval is None else state.interval["started_at"]
+    if since is None:
+        return None
+    due = min(_polls_due(state, since, end, members), default=end)
+    is_usual = _exceed_polls(state)
+    known = {_of_client(m) for m in state.members.values()}
+    if all(_of_client(m) in known for m in members.values()):
+        # Within a heartbeat of the end is hardly chance.
+        sure = since if is_usual else end - _heartbeat(state, members.values())
+        return due if sure <= due < end else None
+    young = _young(state, end)
+    if not is_usual or len(young) <= len(state.members) / 2:
+        return None
+    stay = {m: r for m, r in state.commits.by_member.items() if m in members}
+    first = min([due, *(last for last, *_ in stay.values())])
+    # Who has been there for long polls in time, and re-joins with the next poll.
+    steady = [max(r[2], end - r[0]) for m, r in stay.items() if m not in young and r[1] > _PAUSES]
+    lasted = _HEARTBEAT_MS + min(steady, default=end)
+    return max(since + (first - since) // _BEGAN, end - lasted)
+
+
+def _of_client(member: Member) -> tuple[str | None, str | None]:
+    return member.client_id, member.client_host
+
+
+def _polls_due(
+    state: GroupState, since: int, end: int, members: dict[str, Member]
+) -> Iterator[int]:
+    """Return by when members that are gone had to poll."""
+    # All polled as they got their assignment. Who commits what it has read as it polls has polled
+    # by its last commit, too; who commits by a clock in the background goes on until it leaves,
+    # as does one that is stopped. The timeout of a worker of Connect is another.
     for member_id, member in state.members.items():
-        if member_id in members or not member.rebalance_timeout_ms or member.worker is not None:
+        timeout = member.rebalance_timeout_ms
+        if member_id in members or not timeout or member.worker is not None:
             continue
-        at = rhythms.get(member_id, [since])[0] + member.rebalance_timeout_ms
-        # Within a heartbeat of the end is hardly chance; sooner counts only where most exceed it.
-        if (since if is_usual and member_id in rhythms else end - heartbeat) <= at < began:
-            began = at
-    stay = {m: r for m, r in rhythms.items() if m in members}
-    return min(end - began, _longest_batch(stay, end))
+        last = state.commits.by_member.get(member_id, [since])[0]
+        beat = _beat_of(state, member_id) or (timeout if last + timeout > end else 0)
+        is_clock = last < since + timeout < last + beat * _UNUSUAL_PAUSE
+        yield (since if is_clock and _exceed_polls(state) else last) + timeout
 
 
 def _session_of_gone(
@@ -238,11 +265,6 @@ def _pause(state: GroupState, end: int, members: dict[str, Member], missing: int
     rhythms = {m: state.commits.by_member.get(m, [since, 1, 0, 0, 0]) for m in _working(state)}
     stay = {m: r for m, r in rhythms.items() if m in members or missing}
     quiet = [(last, usual, member_id) for member_id, last, usual in _quiet(state, end, stay)]
-    if _exceed_polls(state) and _are_young(state, end):
-        first = min((last for last, *_ in stay.values()), default=end)
-        is_known = len(stay) < _TOGETHER or end - first > _HEARTBEAT_MS
-        lasted = end - since - (first - since) // _BEGAN if is_known else 0
-        return min(lasted, _longest_batch(stay, end))
     if not quiet:
         return _since_one_left(state, end, members)[0]
     first, usual, member_id = min(quiet)
@@ -270,16 +292,6 @@ def _on_the_way(state: GroupState, end: int, members: dict[str, Member], member_
 def _exceed_polls(state: GroupState) -> bool:
     """Return whether members that exceed their time to poll are usual."""
     return sum(state.overdue) >= _OVERDUE
-
-
-def _longest_batch(rhythms: dict[str, list[int]], end: int) -> int:
-    """Return for how long members that commit at each poll can have been waited for."""
-    # Who polls learns of a rebalance by a heartbeat, and re-joins with the next poll.
-    pauses = [
-        max(longest, end - last) if moments > _PAUSES else end
-        for last, moments, longest, *_ in rhythms.values()
-    ]
-    return _HEARTBEAT_MS + max(pauses, default=end)
 
 
 def _since_one_left(
@@ -412,12 +424,11 @@ def _waited(state: GroupState, ms: int, members: dict[str, Member]) -> bool:
     return abs(ms - max(timeouts, default=0)) <= _HEARTBEAT_MS
 
 
-def _are_young(state: GroupState, end: int) -> bool:
-    """Return whether most members have been there for a few of their times to poll at most."""
-    shortest = min((m.rebalance_timeout_ms or 0 for m in state.members.values()), default=0)
-    joined = [row["joined_at"] for k, row in state.sessions.items() if k in state.members]
-    young = [at for at in joined if at is not None and end - at <= _POLLS[1] * shortest]
-    return len(young) > len(joined) / 2
+def _young(state: GroupState, end: int) -> set[str]:
+    """Return the members that have been there for a few of their times to poll at most."""
+    joined = {k: row["joined_at"] for k, row in state.sessions.items() if k in state.members}
+    most = {k: _POLLS[1] * (state.members[k].rebalance_timeout_ms or 0) for k in joined}
+    return {k for k, at in joined.items() if at is not None and end - at <= most[k]}
 
 
 def _is_overdue(state: GroupState, end: int, members: dict[str, Member]) -> bool:

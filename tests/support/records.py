@@ -155,11 +155,11 @@ class Records:
 
 
 def classic_member(name: str, owned: list[int], topics: tuple[str, ...] = ("t",)) -> Row:
-    """Return a member of a classic group as silver has it."""
+    """Return a member of a classic group as silver has it; `a-1` and `a-2` are of one client."""
     return {
         "member_id": name,
         "group_instance_id": None,
-        "client_id": f"client-{name}",
+        "client_id": f"client-{name.partition('-')[0]}",
         "client_host": "/h",
         "rebalance_timeout_ms": 300_000,
         "session_timeout_ms": 45_000,

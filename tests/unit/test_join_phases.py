@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
+
 import pytest
 
 from tests.support.detection import detected_history
@@ -324,6 +326,46 @@ def test_members_that_are_too_slow_to_poll_join_one_by_one() -> None:
         log.wait(6 * MINUTE).classic(number + 1, members)
     joined = [row["join_ms"] for row in generations(whole_and_cut(log.log()))[2:]]
     assert max(joined[:3]) < MINUTE < min(joined[-2:])
+
+
+def slow() -> Records:
+    """Let two members exceed their time to poll again and again, and one of them be back now."""
+    log = Records().created().wait(3 * SECOND).classic(1, {"a-0": [0], "b-0": [1]})
+    for number in range(1, 5):
+        log.wait(6 * MINUTE).classic(number + 1, {f"a-{number}": [0], f"b-{number}": [1]})
+    return log
+
+
+@pytest.mark.parametrize(
+    ("commits", "is_back", "began"),
+    [
+        (range(5, 300, 5), True, 300),
+        (range(5, 300, 5), False, 100),
+        ([30], True, 330),
+        ([], True, 300),
+        ([], False, 100),
+    ],
+    ids=["clock", "clock, another", "as it polls", "never", "never, another"],
+)
+def test_who_exceeds_its_time_to_poll_begins_the_rebalance_unless_another_came_before(
+    commits: Container[int],
+    is_back: bool,  # noqa: FBT001
+    began: int,
+) -> None:
+    """It leaves five minutes after it polled, and the other one is waited for until it is done."""
+    log = slow()
+    since = log.clock
+    for at in range(5, 365, 5):
+        log.wait(EVERY)
+        if at in commits:
+            log.commit(partition=0)
+        if at >= 300:
+            log.commit(partition=1)
+    end = log.clock
+    log.classic(6, {"a-5" if is_back else "c-0": [0], "b-4": [1]}, took=0)
+    row = generations(whole_and_cut(log.log()))[-1]
+    assert row["join_completed_at"] == end
+    assert row["join_started_at"] == since + began * SECOND
 
 
 def test_who_commits_all_the_time_is_not_waited_for_as_long_as_others_were_there() -> None:
