@@ -209,6 +209,8 @@ def _as_polls_were_due(state: GroupState, end: int, members: dict[str, Member]) 
         return None
     stay = {m: r for m, r in state.commits.by_member.items() if m in members}
     first = min([due, *(last for last, *_ in stay.values())])
+    if len(stay) >= _TOGETHER and end - first <= _HEARTBEAT_MS:
+        return None  # they re-joined at once, as in a deployment
     # Who has been there for long polls in time, and re-joins with the next poll.
     steady = [max(r[2], end - r[0]) for m, r in stay.items() if m not in young and r[1] > _PAUSES]
     lasted = _HEARTBEAT_MS + min(steady, default=end)

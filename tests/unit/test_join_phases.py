@@ -368,6 +368,11 @@ def test_who_exceeds_its_time_to_poll_begins_the_rebalance_unless_another_came_b
     assert row["join_started_at"] == since + began * SECOND
 
 
+def test_members_that_join_at_once_are_not_waited_for_in_a_slow_group_either() -> None:
+    log = working(slow(), 2 * MINUTE, 0, 1).classic(6, {"a-4": [0], "b-4": [1], "c-0": []})
+    assert generations(whole_and_cut(log.log()))[-1]["join_ms"] < 10 * SECOND
+
+
 def test_who_commits_all_the_time_is_not_waited_for_as_long_as_others_were_there() -> None:
     log = Records().created().wait(3 * SECOND).classic(1, {"a": [0], "b0": [1], "c0": [2]})
     for number in range(1, 9):
