@@ -199,22 +199,30 @@ def _as_polls_were_due(state: GroupState, end: int, members: dict[str, Member]) 
         return None
     due = min(_polls_due(state, since, end, members), default=end)
     is_usual = _exceed_polls(state)
+    young = _young(state, end)
+    stay = {m: r for m, r in state.commits.by_member.items() if m in members}
     known = {_of_client(m) for m in state.members.values()}
     if all(_of_client(m) in known for m in members.values()):
         # Within a heartbeat of the end is hardly chance.
         sure = since if is_usual else end - _heartbeat(state, members.values())
-        return due if sure <= due < end else None
-    young = _young(state, end)
-    if not is_usual or len(young) <= len(state.members) / 2:
-        return None
-    stay = {m: r for m, r in state.commits.by_member.items() if m in members}
-    first = min([due, *(last for last, *_ in stay.values())])
-    if len(stay) >= _TOGETHER and end - first <= _HEARTBEAT_MS:
-        return None  # they re-joined at once, as in a deployment
-    # Who has been there for long polls in time, and re-joins with the next poll.
-    steady = [max(r[2], end - r[0]) for m, r in stay.items() if m not in young and r[1] > _PAUSES]
-    lasted = _HEARTBEAT_MS + min(steady, default=end)
-    return max(since + (first - since) // _BEGAN, end - lasted)
+        if not sure <= due < end:
+            return None
+        began = due
+    else:
+        first = min([due, *(last for last, *_ in stay.values())])
+        if not is_usual or len(young) <= len(state.members) / 2:
+            return None
+        if len(stay) >= _TOGETHER and end - first <= _HEARTBEAT_MS:
+            return None  # they re-joined at once, as in a deployment
+        began = since + (first - since) // _BEGAN
+    # Who has been there for long polls in time: it re-joined within a heartbeat.
+    rejoined = _rejoined(state, end, stay.keys() - young)
+    steady = [
+        end - rejoined[m] if m in rejoined else max(longest, end - last)
+        for m, (last, moments, longest, *_) in stay.items()
+        if m not in young and moments > _PAUSES
+    ]
+    return max(began, end - _HEARTBEAT_MS - min(steady, default=end))
 
 
 def _of_client(member: Member) -> tuple[str | None, str | None]:
@@ -435,9 +443,12 @@ def _young(state: GroupState, end: int) -> set[str]:
 
 def _is_overdue(state: GroupState, end: int, members: dict[str, Member]) -> bool:
     """Return whether a member is gone that had been there for about as long as it may not poll."""
-    for member_id, member in state.members.items():
-        session, timeout = state.sessions.get(member_id), member.rebalance_timeout_ms
-        if member_id in members or session is None or not timeout or session["joined_at"] is None:
+    gone = state.members.keys() - members.keys()
+    # Who commits before its time as it goes was stopped.
+    for member_id in gone - _rejoined(state, end, gone).keys():
+        session = state.sessions.get(member_id)
+        timeout = state.members[member_id].rebalance_timeout_ms
+        if session is None or not timeout or session["joined_at"] is None:
             continue
         least, most = _POLLS
         if least <= (end - session["joined_at"]) / timeout <= most:

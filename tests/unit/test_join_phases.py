@@ -373,6 +373,19 @@ def test_members_that_join_at_once_are_not_waited_for_in_a_slow_group_either() -
     assert generations(whole_and_cut(log.log()))[-1]["join_ms"] < 10 * SECOND
 
 
+def test_members_that_commit_as_they_are_stopped_do_not_exceed_their_time_to_poll() -> None:
+    """An autoscaler takes all away after ten minutes, and brings one and then another back."""
+    log = Records().created()
+    for number in range(1, 24, 4):
+        first, second = {f"a-{number}": [0]}, {f"b-{number}": [1]}
+        log.wait(3 * SECOND).classic(number, first)
+        working(log, MINUTE, 0).classic(number + 1, first | second)
+        working(log, 10 * MINUTE, 0, 1).wait(2 * SECOND).commit(partition=1).wait(SECOND)
+        log.classic(number + 2, first).wait(MINUTE).classic(number + 3)
+    rows = generations(whole_and_cut(log.log()))
+    assert all(row["join_ms"] < 10 * SECOND for row in rows[1:] if row["member_count"] == 2)
+
+
 def test_who_commits_all_the_time_is_not_waited_for_as_long_as_others_were_there() -> None:
     log = Records().created().wait(3 * SECOND).classic(1, {"a": [0], "b0": [1], "c0": [2]})
     for number in range(1, 9):
