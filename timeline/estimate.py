@@ -261,8 +261,12 @@ def _session_of_gone(
 
 def _silence(state: GroupState, end: int, members: dict[str, Member], missing: int) -> int:
     """Return how long a rebalance lasted by those that re-joined first; 0 if none shows it."""
-    rejoined = min(_rejoined(state, end, members).values(), default=end)
-    return max(end - rejoined, _pause(state, end, members, missing))
+    rejoined = _rejoined(state, end, members)
+    first = min(rejoined.values(), default=end)
+    if rejoined and members.keys() != state.members.keys():
+        # It learnt of it by a heartbeat; with the same members, one of them has begun it.
+        first -= _heartbeat(state, members.values()) // (len(rejoined) + 1)
+    return max(end - first, _pause(state, end, members, missing))
 
 
 def _pause(state: GroupState, end: int, members: dict[str, Member], missing: int) -> int:

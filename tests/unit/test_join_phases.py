@@ -156,6 +156,22 @@ def test_members_that_commit_before_their_time_have_rejoined(case: str) -> None:
     assert alarms(tables, log.clock) == (["slow_rebalance"] if is_shown else [])
 
 
+@pytest.mark.parametrize(("joins", "heartbeats"), [(True, 1 / 3), (False, 0)])
+def test_who_rejoins_first_learnt_of_it_by_a_heartbeat_unless_it_began_it(
+    joins: bool,  # noqa: FBT001
+    heartbeats: float,
+) -> None:
+    log = Records().created().wait(3 * SECOND).classic(1, {"a": [0], "b": [1], "c": [2]})
+    for _ in range(9):
+        log.wait(MINUTE).commit(partition=0).commit(partition=1).commit(partition=2)
+    early = log.wait(20 * SECOND).commit(partition=0).commit(partition=1).clock
+    # `c` re-joins when it is done.
+    log.wait(39 * SECOND).commit(partition=2)
+    log.wait(SECOND).classic(2, {"a": [0], "b": [1], "c": [2]} | ({"d": []} if joins else {}))
+    row = generations(whole_and_cut(working(log, 2 * MINUTE, 0, 1, 2).log()))[-1]
+    assert row["join_started_at"] == early - round(heartbeats * 3 * SECOND)
+
+
 @pytest.mark.parametrize("case", ["deployed", "behind a hole", "same members"])
 def test_who_may_commit_more_often_than_those_before_has_not_rejoined(case: str) -> None:
     log = Records().created().wait(3 * SECOND).classic(1, {"a": [0], "b": [1]})
