@@ -108,6 +108,7 @@ def examine(track: Track, generation: Row, now: int | None = None) -> None:
             "rebalance_timeout_ms",
             "stable_at",
             "leader_client_id",
+            "assigned_partitions",
         )
     }
 
@@ -293,7 +294,7 @@ def _repetition(seen: _Rebalance, limit: dict[str, float], at: int) -> int:
     What is normal more often than once is 1 as long as it is.
     """
     cause = seen.generation["cause"]
-    if cause in _PART_OF_ANOTHER:
+    if cause in _PART_OF_ANOTHER or _moves_nothing(seen):
         return 0
     if cause not in _NO_MEMBER:
         return max([*seen.changes.restarts, seen.changes.group_restart, 0])
@@ -310,6 +311,21 @@ def _repetition(seen: _Rebalance, limit: dict[str, float], at: int) -> int:
         return 2 if at - began > longest or (is_subject and _too_many(times, limit, cause)) else 0
     times.append([at, at])
     return max(1, _too_many(times, limit, cause) + 1)
+
+
+def _moves_nothing(seen: _Rebalance) -> bool:
+    """Return whether the topics' metadata changed, and all members have what they had before.
+
+    From Kafka 4.1 on, the racks of replicas are part of a topic's hash (Utils.computeTopicHash):
+    each replica that is moved begins an epoch. In a classic group all members would join again.
+    """
+    generation, last = seen.generation, seen.memory.get("last") or {}
+    return (
+        generation["cause"] == "partitions_changed"
+        and generation["group_type"] != "classic"
+        and not generation.get("moved_partitions")
+        and generation.get("assigned_partitions") == last.get("assigned_partitions")
+    )
 
 
 def _too_many(bursts: list[list[int]], limit: dict[str, float], cause: str) -> int:

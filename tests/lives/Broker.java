@@ -17,6 +17,7 @@ import java.util.Properties;
 import java.util.Random;
 import java.util.Set;
 import java.util.TreeMap;
+import java.util.TreeSet;
 import java.util.concurrent.AbstractExecutorService;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.TimeUnit;
@@ -27,6 +28,7 @@ import org.apache.kafka.common.Uuid;
 import org.apache.kafka.common.config.AbstractConfig;
 import org.apache.kafka.common.config.ConfigDef;
 import org.apache.kafka.common.metadata.PartitionRecord;
+import org.apache.kafka.common.metadata.RegisterBrokerRecord;
 import org.apache.kafka.common.metadata.RemoveTopicRecord;
 import org.apache.kafka.common.metadata.TopicRecord;
 import org.apache.kafka.common.metrics.Metrics;
@@ -67,6 +69,8 @@ import org.apache.kafka.storage.internals.log.VerificationGuard;
  */
 final class Broker {
     static final int PARTITIONS = 50;
+    /** So many brokers, in three racks in turns. */
+    private static final int BROKERS = 6;
 
     private record Event(long at, long number, Runnable action) {}
 
@@ -75,6 +79,8 @@ final class Broker {
         final String name;
         final Uuid id;
         int partitions;
+        /** The broker that each partition's replicas begin at, where they were moved. */
+        private final Map<Integer, Integer> places = new HashMap<>();
         private double rate;
         private double written;
         private long since;
@@ -148,7 +154,12 @@ final class Broker {
         service = new GroupCoordinatorService(
             logging, config, runtime, metrics, ofGroups, new NoOpStatePersister(), timer, new NoEnds());
         service.startup(() -> PARTITIONS);
-        service.onMetadataUpdate(new MetadataDelta.Builder().setImage(image).build(), image);
+        var brokers = delta();
+        for (int id = 0; id < BROKERS; id++) {
+            brokers.replay(new RegisterBrokerRecord().setBrokerId(id).setRack("rack-" + id % 3).setFenced(false));
+        }
+        image = brokers.apply(new MetadataProvenance(0, 0, now, true));
+        service.onMetadataUpdate(brokers, image);
     }
 
     // -- time -------------------------------------------------------------------------------------
@@ -235,14 +246,42 @@ final class Broker {
         publish(delta, topic, topic.partitions);
     }
 
+    /** Move the replicas of a partition by a broker; meanwhile, those of before are replicas, too. */
+    void move(String name, int partition, long takes) {
+        var topic = topics.get(name);
+        if (topic == null) return;
+        int from = topic.places.getOrDefault(partition, partition % BROKERS);
+        var both = new TreeSet<>(replicas(from));
+        both.addAll(replicas(from + 1));
+        place(topic, partition, List.copyOf(both));
+        in(takes, () -> {
+            topic.places.put(partition, from + 1);
+            if (topics.get(name) == topic) place(topic, partition, replicas(from + 1));
+        });
+    }
+
+    private void place(Topic topic, int partition, List<Integer> replicas) {
+        var delta = delta();
+        delta.replay(record(topic, partition, replicas));
+        publish(delta, topic, topic.partitions);
+    }
+
+    private static List<Integer> replicas(int from) {
+        return List.of(from % BROKERS, (from + 1) % BROKERS, (from + 2) % BROKERS);
+    }
+
+    private static PartitionRecord record(Topic topic, int partition, List<Integer> replicas) {
+        return new PartitionRecord().setTopicId(topic.id).setPartitionId(partition)
+            .setReplicas(replicas).setIsr(replicas).setLeader(replicas.get(0));
+    }
+
     private MetadataDelta delta() {
         return new MetadataDelta.Builder().setImage(image).build();
     }
 
     private void publish(MetadataDelta delta, Topic topic, int from) {
         for (int p = from; p < topic.partitions; p++) {
-            delta.replay(new PartitionRecord().setTopicId(topic.id).setPartitionId(p)
-                .setReplicas(List.of(0)).setIsr(List.of(0)).setLeader(0));
+            delta.replay(record(topic, p, replicas(p)));
         }
         image = delta.apply(new MetadataProvenance(++numbered, 1, now, true));
         // The service waits until its writes are replicated when a topic goes.

@@ -239,7 +239,9 @@ abstract class Reader extends Client {
         } else if (commits.equals("transactions")) {
             commitInTransaction(due, then);
         } else {
-            ask(() -> broker.service.commitOffsets(by(10), request(due, memberId(), epoch(), instance), BUFFERS), answer -> {
+            // It is signed by who sends it, not by who that has become when it arrives.
+            var signed = request(due, memberId(), epoch(), instance);
+            ask(() -> broker.service.commitOffsets(by(10), signed, BUFFERS), answer -> {
                 due.forEach((tp, offset) -> {
                     if (owned.containsKey(tp)) owned.get(tp).committed = offset;
                 });

@@ -89,6 +89,7 @@ final class Lives {
             case "create" -> broker.create(topic, step.get("partitions").asInt(), step.get("rate").asDouble());
             case "grow" -> broker.grow(topic, step.get("partitions").asInt());
             case "drop" -> broker.drop(topic);
+            case "move" -> broker.move(topic, step.get("partition").asInt(), step.get("ms").asLong());
             case "produce" -> broker.topics.get(topic).produce(
                 step.get("rate").asDouble(), step.path("at_once").asLong(), broker.now);
             case "configure" -> broker.configure(group, JSON.convertValue(step.get("settings"), Map.class));

@@ -492,7 +492,8 @@ class Truth:
                 self._happened(what, one) for what in ("start", "create", "subscribe")
             ),
             cause.PARTITIONS_CHANGED: any(
-                self._happened(what, one) for what in ("create", "grow", "drop", "connector")
+                self._happened(what, one)
+                for what in ("create", "grow", "drop", "move", "connector")
             ),
             cause.TOPIC_DELETED: self._happened("drop", one),
             cause.CONFIGURATION_CHANGED: self._happened("connector", one),

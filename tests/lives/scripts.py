@@ -1117,3 +1117,13 @@ def _by_count(s: Script) -> None:
     s.beside(topic)
     s.do(100 * MINUTE, "produce", topic=topic, rate=rate / 20)
     s.do(s.length - s.between(20, 120) * MINUTE, "produce", topic=topic, rate=rate)
+
+
+@kind(*READING, SHARE, STREAMS, hours=(2, 5))
+def _replicas_move(s: Script) -> None:
+    """Replicas of a topic's partitions are moved to other brokers, one after the other."""
+    topic, at = s.app(2, 5), 30.0 * MINUTE
+    while at < s.length - HOUR / 2:
+        number = s.between(0, s.topics[topic] - 1)
+        s.do(at, "move", topic=topic, partition=number, ms=s.between(30, 200) * SECOND)
+        at += s.between(30, 240) * SECOND

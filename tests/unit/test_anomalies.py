@@ -474,6 +474,31 @@ def test_topics_that_a_script_makes_one_after_the_other_are_one_change(seconds: 
     assert storm["said"]["rebalances"] == pytest.approx(since / seconds, abs=2)
 
 
+@pytest.mark.parametrize("protocol", ["consumer", "share", "streams"])
+def test_replicas_that_are_moved_disturb_no_member_of_the_new_protocols(protocol: str) -> None:
+    """Each begins an epoch; a topic that comes and goes, or whose partitions move, does disturb."""
+    moves = {"group_type": protocol, "assigned_partitions": 6}
+    kept = started("a", "b").then(60, "partitions_changed", **moves)
+    for _ in range(80):
+        kept.then(
+            40, "partitions_changed", moved_partitions=None if protocol == "share" else 0, **moves
+        )
+    assert not kinds(kept.found())
+    moved, topics, classic = started("a", "b"), started("a", "b"), started("a", "b")
+    for n in range(80):
+        moved.then(40, "partitions_changed", moved_partitions=1, **moves)
+        topics.then(
+            40,
+            "partitions_changed",
+            moved_partitions=0,
+            group_type=protocol,
+            assigned_partitions=3 + n % 2,
+        )
+        classic.then(40, "partitions_changed", moved_partitions=0, assigned_partitions=6)
+    for story in (moved, topics, classic):
+        assert "rebalance_storm" in kinds(story.found())
+
+
 @pytest.mark.parametrize(("stays", "severity"), [(900, "info"), (60, "warning")])
 def test_who_comes_and_goes_in_a_share_group_has_nobody_wait(stays: float, severity: str) -> None:
     story = started("a", "b")
