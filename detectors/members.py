@@ -26,6 +26,8 @@ from typing import Any, TypeAlias
 from detectors.model import HOUR_MS, MINUTE_MS, Row
 
 _WINDOW_MS = HOUR_MS
+# Who restarts each hour, as with a new certificate, does so a little sooner now and then.
+_ONCE_AN_HOUR_MS = HOUR_MS - 5 * MINUTE_MS
 # Kubernetes starts what failed again within five minutes; then it has to join. Later is a decision.
 _BACKOFF_MS = 6 * MINUTE_MS
 # A client that died and is back is beside itself till its session ends: 45 seconds by default.
@@ -117,8 +119,8 @@ class SlotChanges:
         for name, slot in list(self._slots.items()):
             # In order, so that no more is looked at than goes, which mostly is nothing.
             restarts, left = slot["restarts"], slot["left"]
-            if restarts and restarts[0] < since:
-                del restarts[: bisect_left(restarts, since)]
+            if restarts and restarts[0] < at - _ONCE_AN_HOUR_MS:
+                del restarts[: bisect_left(restarts, at - _ONCE_AN_HOUR_MS)]
             if left is None:
                 continue
             if left < since:

@@ -1127,3 +1127,15 @@ def _replicas_move(s: Script) -> None:
         number = s.between(0, s.topics[topic] - 1)
         s.do(at, "move", topic=topic, partition=number, ms=s.between(30, 200) * SECOND)
         at += s.between(30, 240) * SECOND
+
+
+@kind(*READING, SHARE, STREAMS, hours=(6, 10))
+def _hourly_renewal(s: Script) -> None:
+    """Each consumer is made anew each hour, as its certificate is, now sooner and now later."""
+    s.style |= {"static": False, "moves_hosts": False}
+    s.app(2, 5)
+    own = {slot: s.between(0, 600) * SECOND for slot in s.running}
+    for at in s.every(20 * MINUTE, HOUR):
+        for slot in list(s.running):
+            since = at + own[slot] + s.between(0, 180) * SECOND
+            s.restart(since, slot, s.between(1, 6) * SECOND)

@@ -519,6 +519,18 @@ def test_cooperative_two_steps_and_probing_are_no_storm() -> None:
     assert not kinds(story.found())
 
 
+@pytest.mark.parametrize(("minutes", "told"), [((57, 63), set()), ((41, 47), {"rebalance_storm"})])
+def test_who_restarts_each_hour_may_do_so_a_little_sooner(
+    minutes: tuple[int, int], told: set[str]
+) -> None:
+    story = started("a", "b", "c", "d")
+    for n in range(12):
+        for name in "abcd":
+            first = 60 * minutes[n % 2] if name == "a" else 20
+            story.then(first, "member_restarted", restarted=[name])
+    assert kinds(story.found()) == told
+
+
 def test_a_place_that_restarts_again_and_again_is_a_storm_that_ends() -> None:
     story = started()
     for _ in range(6):
