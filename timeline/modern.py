@@ -479,8 +479,7 @@ def _enter_if_known(state: GroupState, record: Record, when: Moment) -> None:
     # It may have left the one before since the first record after which it is not told.
     earliest = when.earliest if state.gap.untold is None else state.gap.untold[2]
     if not state.gap.is_partial or (_is_known(state) and _state(state) == STABLE):
-        _enter(state, record, when._replace(earliest=earliest))
-        state.gap.untold, state.gap.emptied, state.gap.is_partial = None, None, False
+        _enter_after_gap(state, record, when._replace(earliest=earliest))
         return
     state.gap.untold = [record.offset, record.timestamp, earliest]
     if state.gap.emptied is None and _state(state) == EMPTY and _is_known(state):
@@ -494,8 +493,20 @@ def _tell(state: GroupState, *, is_placed: bool = False) -> None:
     """Tell the state as of the last record, if all that it follows from is known by now."""
     if state.gap.untold is None or not _is_known(state) or (_newcomers(state) and not is_placed):
         return
-    _enter(state, *_last_untold(state, state.gap.untold))
-    state.gap.untold, state.gap.emptied, state.gap.is_partial = None, None, False
+    _enter_after_gap(state, *_last_untold(state, state.gap.untold))
+
+
+def _enter_after_gap(state: GroupState, record: Record, when: Moment) -> None:
+    """Let the group enter its state, all that it follows from being known again.
+
+    Where it is in that state still, as far as records tell, it may have been in others meanwhile:
+    up to when the state lasted for certain is told by the next one.
+    """
+    before = state.interval
+    _enter(state, record, when)
+    if before is None or state.interval is not before:
+        state.gap.untold = None
+    state.gap.emptied, state.gap.is_partial = None, False
 
 
 def _tell_emptied(state: GroupState) -> None:

@@ -886,6 +886,38 @@ def test_a_group_that_is_deleted_behind_a_gap_had_its_members_until_the_gap(
     log.wait(DAY, hole=True)
     tables = whole_and_cut((log.deleted() if is_classic else log.target(None).epoch(None)).log())
     assert generations(tables)[0]["known_until"] == seen
+    # How it became Empty is missing; it may have been made anew, and deleted again.
+    dead = max(tables[STATES], key=lambda r: r["sequence"])
+    bounds = dead["started_at_min"], dead["started_at"], dead["started_at_max"]
+    assert (dead["state"], *bounds) == ("Dead", seen, log.clock, log.clock)
+
+
+@pytest.mark.parametrize("is_classic", [True, False])
+def test_an_empty_group_that_is_deleted_behind_a_gap_was_empty_until_then(
+    is_classic: bool,  # noqa: FBT001
+) -> None:
+    log = Records().classic(1, {"a": [0]}).wait(MINUTE) if is_classic else two_members()
+    if is_classic:
+        log.classic(2)
+    else:
+        log.current("a", None).member("a", gone=True).leaves_empty("b", 58)
+    log.wait(DAY, hole=True)
+    tables = whole_and_cut((log.deleted() if is_classic else log.target(None).epoch(None)).log())
+    dead = max(tables[STATES], key=lambda r: r["sequence"])
+    assert timeline(tables)[-2:] == [("Empty", 2 if is_classic else 58), ("Dead", None)]
+    assert (dead["evidence"], dead["started_at"]) == ("exact", log.clock)
+
+
+def test_a_share_group_may_have_been_empty_between_those_who_left_and_those_who_came() -> None:
+    log = Records().member("a", kind="share").record("share_group_metadata", {"epoch": 13})
+    log.wait(HOUR, hole=True)
+    left = log.clock
+    log.member("a", kind="share", gone=True).wait(HOUR, hole=True).member("b", kind="share")
+    log.wait(SECOND, hole=True).member("c", kind="share")
+    log.record("share_group_metadata", {"epoch": 16})
+    rows = sorted(whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
+    assert [(r["state"], r["generation"]) for r in rows] == [("Stable", 13), ("Stable", 16)]
+    assert rows[-1]["started_at_min"] <= left
 
 
 def test_a_group_that_was_deleted_unseen_is_told_as_it_was_until_it_comes_back() -> None:
