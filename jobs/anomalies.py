@@ -35,7 +35,7 @@ from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import quickest
 from lakehouse.queries import Ask, rows_by
 from lakehouse.runs import PLANNED, LedgerRow, StageRun
-from lakehouse.tables import EVERY_ROW, OPEN_ROWS, among, between, of_groups, spark_schema
+from lakehouse.tables import EVERY_ROW, OPEN_ROWS, among, between, spark_schema
 from schemas.ledger import Detail, Stage
 from schemas.tables import (
     ANOMALIES,
@@ -105,8 +105,7 @@ class Changes(NamedTuple):
 def anomalies(run: Run) -> None:
     """Bring gold.anomalies and gold.group_health up to the history."""
     limits = read_thresholds(run.options.thresholds)
-    last = run.lakehouse.runs.last(Stage.ANOMALIES)
-    known = {} if last is None else last.details[Detail.KNOWN]
+    known = run.lakehouse.runs.last_details(Stage.ANOMALIES).get(Detail.KNOWN, {})
     run.summary |= {"anomalies_run": False, "anomalies": known}
     while _follow(run, limits):
         pass
@@ -282,7 +281,7 @@ def _write(
             where = f"{where} OR {among('kind', log.HOURLY_KINDS)}"
         if changes.replayed:
             kinds = among("kind", log.KINDS)
-            where = f"{where} OR {of_groups(changes.replayed)} AND NOT {kinds}"
+            where = f"{where} OR {among('group_id', changes.replayed)} AND NOT {kinds}"
     lakehouse.replace(ANOMALIES, rows, stage.id, where)
     # Behind the anomalies, since the next run goes on from them.
     checkpoints = found.where("anomaly_id IS NULL")
@@ -296,19 +295,13 @@ def _sources(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> Sources
         commits = by_coordinator(commits, changes.second)
     if (lag_run := lakehouse.runs.last_number(Stage.LAG)) >= 0:
         seen = min(stage.former.get(Detail.LAG_RUN, lag_run), lag_run - 1)
-        lag = lakehouse.of_runs(LAG, seen, lag_run)
-        if stage.after < 0:
-            lag = lakehouse.read(LAG)
-        elif changes.replayed:
-            is_new = between("lag_run", seen, lag_run)
-            lag = lakehouse.read(LAG).where(f"{is_new} OR {of_groups(changes.replayed)}")
+        of_runs = _of_runs(lakehouse, LAG, (seen, lag_run), changes.replayed)
+        lag = lakehouse.read(LAG) if stage.after < 0 else of_runs
     if stage.after >= 0:
-        checkpoints = lakehouse.read(ANOMALY_CHECKPOINTS).where("group_id IS NOT NULL")
-        checkpoints = (
-            checkpoints.where(f"NOT {of_groups(changes.replayed)}")
-            if changes.replayed
-            else checkpoints
-        )
+        is_known = "group_id IS NOT NULL"
+        if changes.replayed:
+            is_known += f" AND NOT {among('group_id', changes.replayed)}"
+        checkpoints = lakehouse.read(ANOMALY_CHECKPOINTS).where(is_known)
     new = (stage.after, stage.to)
     states = with_open(lakehouse, GROUP_STATES, *new)
     return Sources(
@@ -347,7 +340,7 @@ def _of_runs(
     """Return the rows of the runs behind one, up to another; of some groups, of all before, too."""
     if not groups:
         return lakehouse.of_runs(spec, *runs)
-    of_groups_before = f"{spec.run_column} <= {runs[1]} AND {of_groups(groups)}"
+    of_groups_before = f"{spec.run_column} <= {runs[1]} AND {among('group_id', groups)}"
     is_new = between(str(spec.run_column), *runs)
     return lakehouse.read(spec).where(f"{is_new} OR {of_groups_before}")
 

@@ -6,12 +6,11 @@ its rows already.
 
 from __future__ import annotations
 
-import datetime as dt
-import json
 import sys
 from collections import Counter
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -109,8 +108,7 @@ def _is_copied(run: Run, after: int, to: int) -> bool:
     its own, if the topic that it writes to has LogAppendTime.
     """
     lakehouse = run.lakehouse
-    read = lakehouse.runs.last(Stage.INGEST)
-    topic = None if read is None else read.details[Detail.STATE]["topic"]
+    topic = lakehouse.runs.last_details(Stage.INGEST).get(Detail.STATE, {}).get("topic")
     if topic in {None, OFFSETS_TOPIC}:
         return False
     is_commit = is_of_type([OFFSET_COMMIT]) & F.col("value").isNotNull()
@@ -159,7 +157,7 @@ def _check_whole(lakehouse: Lakehouse, last: LedgerRow) -> None:
     specs = silver_specs()
     if lakehouse.has_all([specs[name] for name in names], last.versions):
         return
-    held = _count(lakehouse, [], [(name, last.run) for name in names])
+    held = _count(lakehouse, [(name, last.run) for name in names], most=1)
     for name in names:
         if (name, last.run) not in held:
             raise LakehouseError(
@@ -192,7 +190,7 @@ def _restore(lakehouse: Lakehouse, clients: str | None) -> None:
     left = records.join(decoded_rows, position, how="left_anti").agg(F.min("ingest_run")).first()
     missing = None if left is None else left[0]
     last = max((part.decode_run for part in parts), default=-1)
-    rows: list[dict[str, object]] = []
+    rows: list[LedgerRow] = []
     after, in_quarantine = -1, 0
     for number in range(last + 1):
         of_run = [part for part in parts if part.decode_run == number]
@@ -201,38 +199,32 @@ def _restore(lakehouse: Lakehouse, clients: str | None) -> None:
         quarantined = written.get(QUARANTINE.name, 0)
         in_quarantine += quarantined
         plan = {Detail.RETRIED: 0, Detail.DECODER: decoder_id(), Detail.CLIENTS: clients}
-        row = {"stage": Stage.DECODE, "run": number, "after_run": after, "to_run": to}
-        row["at"] = dt.datetime.now(dt.timezone.utc)
-        rows.append(row | {"state": PLANNED, "details": json.dumps(plan)})
+        planned = LedgerRow(Stage.DECODE, number, PLANNED, after_run=after, to_run=to, details=plan)
+        rows.append(planned)
         if number < last or missing is None or missing > to:
             # Which decoder refused what is in quarantine, its rows say: the next run looks.
             details = plan | {Detail.DECODER: ""}
             details |= {Detail.QUARANTINED: quarantined, Detail.IN_QUARANTINE: in_quarantine}
-            counted = [{"table_name": name, "rows": count} for name, count in written.items()]
-            rows.append(row | {"state": DONE, "rows": counted, "details": json.dumps(details)})
+            rows.append(replace(planned, state=DONE, rows=written, details=details))
         after = to
     if rows:
         lakehouse.runs.restore(rows)
 
 
 def _count(
-    lakehouse: Lakehouse,
-    counted: Iterable[tuple[str, int]],
-    sought: Iterable[tuple[str, int]] = (),
+    lakehouse: Lakehouse, of: Iterable[tuple[str, int]], most: int | None = None
 ) -> Counter[tuple[str, int]]:
-    """Count the rows of tables and runs, in one query; of those `sought`, one is enough."""
-    specs = silver_specs()
-
-    def rows_of_run(name: str, number: int) -> DataFrame:
-        rows = lakehouse.read(specs[name]).where(F.col("decode_run") == number)
-        return rows.select(F.lit(name).alias("name"), "decode_run")
-
-    parts = [rows_of_run(*of) for of in counted if lakehouse.exists(specs[of[0]])]
-    parts += [rows_of_run(*of).limit(1) for of in sought if lakehouse.exists(specs[of[0]])]
+    """Count the rows of tables and runs, in one query, of each so many at most."""
+    parts = []
+    for name, number in of:
+        if lakehouse.exists(silver_specs()[name]):
+            rows = lakehouse.read(silver_specs()[name]).where(F.col("decode_run") == number)
+            rows = rows.select(F.lit(name).alias("name"), "decode_run")
+            parts.append(rows if most is None else rows.limit(most))
     if not parts:
         return Counter()
-    rows = reduce(DataFrame.unionByName, parts).groupBy("name", "decode_run").count().collect()
-    return Counter({(row["name"], row["decode_run"]): row["count"] for row in rows})
+    counts = reduce(DataFrame.unionByName, parts).groupBy("name", "decode_run").count().collect()
+    return Counter({(row["name"], row["decode_run"]): row["count"] for row in counts})
 
 
 def _decode(run: Run, stage: StageRun, key: ClientKey | None) -> None:

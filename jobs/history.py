@@ -28,9 +28,9 @@ from lakehouse.tables import (
     EVERY_ROW,
     FEW_ROWS,
     OPEN_ROWS,
+    among,
     between,
     no_rows,
-    of_groups,
     rows_of,
 )
 from offsets.progress import HOURS, LATEST, MOVES
@@ -176,6 +176,7 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> _Changes:
     newest = _newest(lakehouse, runs)
     for partition, unseen in unread(covered, newest, read_until).items():
         holes[partition] = holes[partition]._replace(unseen=unseen)
+    listed = pc.unique(covered["partitions"]).drop_null()
     decoded = [t for t in silver_tables() if any(r.rows.get(decoded_table(t).name) for r in runs)]
     return _Changes(
         decoded or [COMMITS],
@@ -185,14 +186,9 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> _Changes:
         positions,
         known,
         late,
-        sorted({*former.get(Detail.PARTITIONS, ()), *_listed(covered)}),
+        sorted({*former.get(Detail.PARTITIONS, ()), *listed.to_pylist()}),
         read_until,
     )
-
-
-def _listed(covered: pa.Table) -> set[int]:
-    """Return the numbers of partitions that the topic has had, by the clusters that were asked."""
-    return set(pc.unique(covered["partitions"]).drop_null().to_pylist())
 
 
 def _by_partition(details: dict[str, dict[str, int]], name: str) -> dict[int, int]:
@@ -213,11 +209,8 @@ def _covered(lakehouse: Lakehouse, runs: list[LedgerRow]) -> pa.Table:
 def _newest(lakehouse: Lakehouse, runs: list[LedgerRow]) -> dict[int, int]:
     """Return the time of the newest record, by the ingest runs that some decode runs processed."""
     first, last = min(row.after_run for row in runs), max(row.to_run for row in runs)
-    states = {
-        row.run: row.details.get(Detail.STATE, {})
-        for row in lakehouse.runs.done(Stage.INGEST, first, last)
-    }
-    noted = {run: state.get("newest_at") for run, state in states.items()}
+    ingests = lakehouse.runs.done(Stage.INGEST, first, last)
+    noted = {row.run: row.details.get(Detail.STATE, {}).get("newest_at") for row in ingests}
     return {run: at for run, at in noted.items() if at is not None}
 
 
@@ -513,7 +506,7 @@ class _Tables:
         if not self._is_touched(table):
             return
         if self._replayed:
-            where = f"({where or 'false'}) OR {of_groups(self._replayed)}"
+            where = f"({where or 'false'}) OR {among('group_id', self._replayed)}"
         if where is None or not stage.former:
             lakehouse.append(spec, rows, stage.id)
         else:

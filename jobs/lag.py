@@ -16,7 +16,6 @@ from pyspark.sql import functions as F
 from jobs.runtime.findings import some
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
-from lakehouse.lakehouse import Lakehouse
 from offsets.measure import known_until
 from offsets.transform import measured, with_samples
 from reporting.text import records_behind, short_name
@@ -52,7 +51,9 @@ def lag(run: Run) -> None:
     if not asked:
         run.say("lag: no group of the lakehouse has a committed offset; run history first")
         return
-    positions = _positions(run.lakehouse)
+    # How far the history has come: by partition, the offset behind the last record.
+    noted = run.lakehouse.runs.last_details(Stage.HISTORY).get(Detail.POSITIONS, {})
+    positions = {int(partition): offset for partition, offset in noted.items()}
     with run.step("asking for the ends of logs"):
         found = _sample(run, asked, positions)
     if found is None:
@@ -60,12 +61,6 @@ def lag(run: Run) -> None:
     with run.step("writing gold.lag"):
         logs = [log for log in found.logs if (log.topic, log.partition) in asked]
         _write(run, committed, Sample(found.at, logs), _known_until(run, found, positions))
-
-
-def _positions(lakehouse: Lakehouse) -> dict[int, int]:
-    """Return how far the history has come: by partition, the offset behind the last record."""
-    last = lakehouse.runs.last(Stage.HISTORY)
-    return {} if last is None else {int(p): at for p, at in last.details[Detail.POSITIONS].items()}
 
 
 def _sample(run: Run, asked: set[tuple[str, int]], positions: dict[int, int]) -> Sample | None:

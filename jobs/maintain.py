@@ -46,15 +46,14 @@ def maintain(run: Run) -> None:
         with run.step("deleting old rows"):
             deleted = _forget(run)
     # By table: files that no version has had since then are deleted.
-    last = lakehouse.runs.last(Stage.MAINTAIN)
-    vacuumed: dict[str, int] = {} if last is None else last.details[Detail.VACUUMED]
-    before_ms = _now_ms() - run.options.vacuum_hours * _HOUR_MS
+    noted = lakehouse.runs.last_details(Stage.MAINTAIN)
+    vacuumed: dict[str, int] = noted.get(Detail.VACUUMED, {})
+    before_ms = int(time.time() * 1000) - run.options.vacuum_hours * _HOUR_MS
     step = "looking at the tables" if is_dry else "compacting and vacuuming"
     with run.step(step), ThreadPoolExecutor(_AT_ONCE) as pool:
         kept = list(pool.map(lambda s: _keep(run, s, before_ms, vacuumed.get(s.name)), made))
-    noted = [k for k in kept if k.note]
-    if noted:
-        run.out.print(_table(noted))
+    if changed := [k for k in kept if k.note]:
+        run.out.print(_table(changed))
     else:
         run.say("nothing to do: no table has many small files, or files that nothing needs")
     run.summary |= {
@@ -70,10 +69,6 @@ def maintain(run: Run) -> None:
     elif new := {k.spec.name: before_ms for k in kept if k.is_vacuumed}:
         number = RunId(Stage.MAINTAIN, lakehouse.runs.last_number(Stage.MAINTAIN) + 1)
         lakehouse.runs.note(number, details={Detail.VACUUMED: vacuumed | new})
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)
 
 
 def _forget(run: Run) -> int:

@@ -23,7 +23,7 @@ from lakehouse.runs import LedgerRow, StageRun
 from lakehouse.tables import EVERY_ROW, between
 from schemas.columns import LAST_MS
 from schemas.gold import CRITICAL
-from schemas.ledger import Detail, RunId, Stage
+from schemas.ledger import Detail, Stage
 from schemas.placement import JAVA_HASH, KAFKA
 from schemas.tables import (
     ANOMALIES,
@@ -71,10 +71,10 @@ def validate(run: Run) -> None:
     """Check what is expected of the tables; write and print what was found."""
     run.summary |= {"expectations": 0, "expectations_failed": 0, "expectations_still_failing": 0}
     lakehouse = run.lakehouse
-    last = lakehouse.runs.last(Stage.VALIDATE)
-    before = _NOTHING if last is None else last.details[Detail.REACH]
+    former = lakehouse.runs.last_details(Stage.VALIDATE)
+    before = former.get(Detail.REACH, _NOTHING)
     # As long as nobody has looked at all rows again, what was wrong once still is.
-    failing = set() if last is None else set(last.details.get(Detail.FAILING, [])) - _warnings()
+    failing = set(former.get(Detail.FAILING, [])) - _warnings()
     reach = {stage: lakehouse.runs.last_number(stage) for stage in _NOTHING}
     # Where tables were rebuilt, the run numbers start again, and nothing was looked at.
     is_rebuilt = any(reach[stage] < before[stage] for stage in reach)
@@ -155,8 +155,7 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
         "java_hash": JAVA_HASH.format("group_id"),
     }
     if done[Stage.DECODE]:
-        history = lakehouse.runs.last(Stage.HISTORY)
-        details = {} if history is None else history.details
+        details = lakehouse.runs.last_details(Stage.HISTORY)
         is_kafka = details.get(Detail.PLACED_BY, KAFKA) == KAFKA  # SQL knows no other vendor's hash
         counts = details.get(Detail.PARTITIONS, []) if is_kafka else []
         # The topic may have grown; what was written before is where it belonged then.
@@ -177,11 +176,8 @@ def _is_written(table: str, done: dict[str, list[LedgerRow]]) -> bool:
     """Return whether some runs wrote rows of a table, by what the ledger says of it."""
     # It names each table of silver that got rows, and may say nothing of others.
     unnamed = 0 if table.startswith("silver.") else 1
-    return any(run.rows.get(table, unnamed) for run in done[_stage_of(table)])
-
-
-def _stage_of(table: str) -> str:
-    return _STAGES.get(table, Stage.HISTORY if table.startswith("gold.") else Stage.DECODE)
+    stage = _STAGES.get(table, Stage.HISTORY if table.startswith("gold.") else Stage.DECODE)
+    return any(run.rows.get(table, unnamed) for run in done[stage])
 
 
 def _upstream(column: str, runs: list[LedgerRow]) -> str:
@@ -228,7 +224,12 @@ def _write(lakehouse: Lakehouse, stage: StageRun, changes: Changes, found: list[
         }
         for f in found
     ]
-    while rows and not _are_written(lakehouse, stage.id, rows):
+
+    def written() -> int | None:
+        of_run = [{"validation_run": stage.id.number, **row} for row in rows]
+        return lakehouse.append(RESULTS, of_run, stage.id)
+
+    while rows and written() is None:
         # They are of a run that was killed behind its results, or that the ledger has lost.
         table = lakehouse.read(RESULTS)
         newest = table.agg(F.max("validation_run")).collect()[0][0]
@@ -244,12 +245,6 @@ def _finding(row: Mapping[str, object]) -> tuple[object, ...]:
     """Return what a result says, whenever and by whichever run it was found."""
     said = ("table_name", "expectation", "query", "rows_checked", "rows_unexpected")
     return tuple(row[column] for column in said)
-
-
-def _are_written(lakehouse: Lakehouse, run: RunId, rows: list[dict[str, object]]) -> bool:
-    """Write results, unless the table has a run of this number."""
-    of_run = [{"validation_run": run.number, **row} for row in rows]
-    return lakehouse.append(RESULTS, of_run, run) is not None
 
 
 def _print(run: Run, found: list[Found], failed: list[Found], changes: Changes) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from importlib import resources
+from itertools import takewhile
 
 from pyspark.sql import SparkSession
 
@@ -42,12 +43,8 @@ def layers() -> list[str]:
 
 def description(text: str) -> str:
     """Return the comment that a view's or function's SQL begins with."""
-    lines = []
-    for line in text.splitlines():
-        if not line.startswith("--"):
-            break
-        lines.append(line.removeprefix("--").strip())
-    return " ".join(lines)
+    comment = takewhile(lambda line: line.startswith("--"), text.splitlines())
+    return " ".join(line.removeprefix("--").strip() for line in comment)
 
 
 def register(

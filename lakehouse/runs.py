@@ -33,14 +33,6 @@ SELECT * FROM (
     row_number() OVER (PARTITION BY stage, state ORDER BY run DESC, runs.at DESC) AS age
   FROM bronze.runs AS runs
 ) WHERE age = 1"""
-_BLANK: dict[str, object] = {
-    "is_refresh": False,
-    "seconds": None,
-    "rows": None,
-    "details": "{}",
-    "token": "",
-    "format_version": FORMAT_VERSION,
-}
 
 
 @dataclass(frozen=True)
@@ -49,14 +41,16 @@ class LedgerRow:
 
     stage: str
     run: int
-    state: str  # planned or done
-    at: dt.datetime
-    after_run: int  # exclusive lower bound of the runs of the upstream stage that the run processed
-    to_run: int  # inclusive upper bound of them
-    is_refresh: bool  # a full refresh: it read everything, and replaced what earlier runs wrote
-    seconds: float | None
-    rows: dict[str, int]  # rows it wrote, by the name of the table
-    details: dict[str, Any]  # what the stage itself notes
+    state: str = DONE  # planned or done
+    at: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.timezone.utc))
+    # Exclusive lower bound of the runs of the upstream stage that the run processed.
+    after_run: int = -1
+    to_run: int = -1  # inclusive upper bound of them
+    # A full refresh: it read everything, and replaced what earlier runs wrote.
+    is_refresh: bool = False
+    seconds: float | None = None
+    rows: dict[str, int] = field(default_factory=dict)  # rows it wrote, by the name of the table
+    details: dict[str, Any] = field(default_factory=dict)  # what the stage itself notes
 
     @property
     def versions(self) -> dict[str, int | None]:
@@ -107,14 +101,19 @@ class LastRuns:
         last = self.last(stage)
         return -1 if last is None else last.run
 
+    def last_details(self, stage: str) -> dict[str, Any]:
+        """Return what the last run of a stage that is done has noted; nothing without any."""
+        last = self.last(stage)
+        return {} if last is None else last.details
+
 
 class Runs(LastRuns):
     """The ledger of one cluster's runs."""
 
     def __init__(self, tables: Tables, ask: Ask) -> None:
-        super().__init__(lambda: [*self._newest(), *map(_ledger_row, self._unwritten)])
+        super().__init__(lambda: [*self._newest(), *self._unwritten])
         self._tables, self._ask = tables, ask
-        self._unwritten: list[dict[str, object]] = []
+        self._unwritten: list[LedgerRow] = []
 
     def done(self, stage: str, after: int, to: int) -> list[LedgerRow]:
         """Return the completed runs of a stage with ``after < run <= to``."""
@@ -140,7 +139,7 @@ class Runs(LastRuns):
         refresh: bool = False,
         force: bool = False,
         floor: int = -1,
-        plan: Mapping[str, Any] | None = None,
+        plan: dict[str, Any] | None = None,
         is_one_commit: bool = False,
     ) -> Iterator[StageRun | None]:
         """Let a stage take what is new since its last run; its body does the work.
@@ -164,62 +163,67 @@ class Runs(LastRuns):
         """
         run = None if is_one_commit else self._unfinished(stage)
         while run is None:
-            row = self._next(stage, to, refresh=refresh, force=force, floor=floor, plan=plan or {})
-            if row is None:
+            done = self.last(stage)
+            after = -1 if done is None or refresh else done.to_run
+            if to <= after and not force:
                 yield None
                 return
-            if is_one_commit or self._plan(row):
-                run = _stage_run(_ledger_row(row), self.last(stage), is_resumed=False)
+            number = floor + 1 if done is None else done.run + 1
+            if done is None and floor >= 0:
+                number += 1  # a run that added no row left its number in the tables' logs alone
+            planned = LedgerRow(
+                stage,
+                number,
+                PLANNED,
+                after_run=after,
+                to_run=to,
+                is_refresh=refresh,
+                details=plan or {},
+            )
+            if is_one_commit or self._plan(planned):
+                run = _stage_run(planned, done, is_resumed=False)
             else:  # another run has planned this number first, and then its plan holds
                 run = self._unfinished(stage)
         started = time.monotonic()
         yield run
-        self.note(
-            run.id,
-            after=run.after,
-            to=run.to,
-            is_refresh=run.is_refresh,
-            seconds=time.monotonic() - started,
-            rows=run.rows,
-            details={**run.plan, **run.details},
+        self._note(
+            LedgerRow(
+                *run.id,
+                after_run=run.after,
+                to_run=run.to,
+                is_refresh=run.is_refresh,
+                seconds=time.monotonic() - started,
+                rows=run.rows,
+                details={**run.plan, **run.details},
+            )
         )
 
-    def restore(self, rows: list[dict[str, object]]) -> None:
+    def restore(self, rows: list[LedgerRow]) -> None:
         """Write rows of runs that the ledger has lost."""
-        self._tables.append(RUNS, [_BLANK | row for row in rows])
+        self._write(rows)
         self._last = None
 
     def write(self) -> None:
         """Write what was noted since the last plan."""
         if self._unwritten:
             rows, self._unwritten = self._unwritten, []
-            self._tables.append(RUNS, rows)
+            self._write(rows)
 
     def note(
         self,
         run: RunId,
         *,
-        after: int = -1,
-        to: int = -1,
-        is_refresh: bool = False,
         seconds: float | None = None,
-        rows: Mapping[str, int] | None = None,
-        details: Mapping[str, Any] | None = None,
+        rows: dict[str, int] | None = None,
+        details: dict[str, Any] | None = None,
     ) -> None:
         """Note a run as done; `write` says so in the ledger, or the next plan does."""
-        row = _row_of(
-            run,
-            DONE,
-            after=after,
-            to=to,
-            is_refresh=is_refresh,
-            seconds=seconds,
-            rows=rows or {},
-            details=details or {},
-        )
+        self._note(LedgerRow(*run, seconds=seconds, rows=rows or {}, details=details or {}))
+
+    def _note(self, row: LedgerRow) -> None:
         self._unwritten.append(row)
         if self._last is not None:
-            self._last[run.stage, DONE] = _ledger_row(row)
+            self._last[row.stage, row.state] = row
 
     def _unfinished(self, stage: str) -> StageRun | None:
         """Return the run that was planned and is not done."""
@@ -228,43 +232,22 @@ class Runs(LastRuns):
             return None
         return _stage_run(planned, done, is_resumed=True)
 
-    def _next(
-        self,
-        stage: str,
-        to: int,
-        *,
-        refresh: bool,
-        force: bool,
-        floor: int,
-        plan: Mapping[str, Any],
-    ) -> dict[str, object] | None:
-        """Return the plan of what is to be done now; None if nothing is."""
-        done = self.last(stage)
-        after = -1 if done is None or refresh else done.to_run
-        if to <= after and not force:
-            return None
-        number = floor + 1 if done is None else done.run + 1
-        if done is None and floor >= 0:
-            number += 1  # a run that added no row left its number in the tables' logs alone
-        return _row_of(
-            RunId(stage, number), PLANNED, after=after, to=to, is_refresh=refresh, details=plan
-        )
-
-    def _plan(self, row: dict[str, object]) -> bool:
+    def _plan(self, row: LedgerRow) -> bool:
         """Write a plan, with what was noted before; return whether nobody has been faster."""
-        held = _ledger_row(row)
         # There is one plan of a number, for which Delta looks at its log first.
         noted, self._unwritten = self._unwritten, []
-        plan_of = RunId(f"{held.stage} plan", held.run)
-        if self._tables.append(RUNS, [*noted, row], plan_of) is None:
+        if self._write([*noted, row], RunId(f"{row.stage} plan", row.run)) is None:
             self._unwritten = noted
             self.write()
             self._last = None
             self._tables.let_go()
             return False
         if self._last is not None:
-            self._last[held.stage, PLANNED] = held
+            self._last[row.stage, row.state] = row
         return True
+
+    def _write(self, rows: list[LedgerRow], run: RunId | None = None) -> int | None:
+        return self._tables.append(RUNS, [_row_of(row) for row in rows], run)
 
     def _newest(self) -> list[LedgerRow]:
         return newest(self._tables.root, self._ask) if self._tables.exists(RUNS) else []
@@ -301,30 +284,14 @@ def formats(tables: Tables) -> tuple[int | None, list[str]]:
     return row.version, sorted(row.clusters)
 
 
-def _row_of(
-    run: RunId,
-    state: str,
-    *,
-    after: int,
-    to: int,
-    is_refresh: bool,
-    details: Mapping[str, Any],
-    seconds: float | None = None,
-    rows: Mapping[str, int] | None = None,
-) -> dict[str, object]:
+def _row_of(row: LedgerRow) -> dict[str, object]:
+    """Return a row as the table has it."""
+    written = [{"table_name": name, "rows": count} for name, count in sorted(row.rows.items())]
     return {
-        "stage": run.stage,
-        "run": run.number,
-        "state": state,
-        "at": dt.datetime.now(dt.timezone.utc),
-        "after_run": after,
-        "to_run": to,
-        "is_refresh": is_refresh,
-        "seconds": None if seconds is None else round(seconds, 3),
-        "rows": None
-        if rows is None
-        else [{"table_name": name, "rows": count} for name, count in sorted(rows.items())],
-        "details": json.dumps(details, ensure_ascii=False),
+        **vars(row),
+        "seconds": None if row.seconds is None else round(row.seconds, 3),
+        "rows": None if row.state == PLANNED else written,
+        "details": json.dumps(row.details, ensure_ascii=False),
         "token": uuid.uuid4().hex,
         "format_version": FORMAT_VERSION,
     }

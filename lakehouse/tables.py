@@ -82,11 +82,6 @@ def spark_schema(columns: Iterable[DeclaredColumn]) -> T.StructType:
     )
 
 
-def _same_types(one: list[T.StructField], other: list[T.StructField]) -> bool:
-    """Return whether columns have the same types, comments left aside."""
-    return T.StructType(one).simpleString() == T.StructType(other).simpleString()
-
-
 def _spark_type(declared: ColumnType) -> T.DataType:
     if isinstance(declared, Primitive):
         return _PRIMITIVES[declared.name]
@@ -182,19 +177,18 @@ class Tables:
         # As text: a column is made by five calls of the JVM, and a run reads many.
         columns = (f.name if f.name in held else null_column(f) for f in schema.fields)
         found = rows.where(of_cluster).selectExpr(*columns)
-        is_as_declared = _same_types([held.get(f.name, f) for f in schema], schema.fields)
-        return found if is_as_declared else found.to(schema)
+        as_held = T.StructType([held.get(f.name, f) for f in schema])
+        # As text they have no comments, which may be others.
+        return found if as_held.simpleString() == schema.simpleString() else found.to(schema)
 
-    def keep(self, spec: TableSpec, rows: Rows, run: int | None = None) -> DataFrame:
+    def keep(self, spec: TableSpec, rows: Rows, run: int | None = None) -> None:
         """Keep rows at hand that a run has written, until others are: nobody reads them again.
 
         They are as cheap to compute again as to read. Those of a run are for `kept` and `of_runs`;
         without one they are all rows of this cluster, for `read`. So are those of the write that
         made the table.
         """
-        kept = self.with_cluster(spec, rows)
-        self._kept[spec.name] = run, kept
-        return kept
+        self._kept[spec.name] = run, self.with_cluster(spec, rows)
 
     def let_go(self) -> None:
         """Forget all rows that are kept: another process has gone on."""
@@ -358,11 +352,6 @@ def sql_text(text: str) -> str:
 def between(column: str, after: int, to: int) -> str:
     """Return the SQL condition of whole numbers behind one, up to another and with it."""
     return f"{column} > {after} AND {column} <= {to}"
-
-
-def of_groups(groups: Iterable[str]) -> str:
-    """Return the SQL condition of rows of some groups; without any, no row meets it."""
-    return among("group_id", groups)
 
 
 def among(column: str, texts: Iterable[str]) -> str:

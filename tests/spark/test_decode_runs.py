@@ -20,10 +20,9 @@ from jobs import decode as decode_job
 from jobs.runtime.run import Run
 from lakehouse import runs as ledger
 from lakehouse.lakehouse import Lakehouse
-from lakehouse.runs import PLANNED
+from lakehouse.runs import PLANNED, LedgerRow
 from launch import command_line
 from launch.signals import INTERRUPTED
-from schemas.ledger import RunId
 from schemas.tables import QUARANTINE, RUNS, TableSpec, decoded_table
 from tests.conftest import RECORDINGS
 from tests.spark.conftest import Thrice
@@ -99,10 +98,10 @@ def decode_twice_at_once(
             both.abort()
             raise
 
-    def plan_together(run: RunId, state: str, **noted: object) -> dict[str, object]:
-        if state == PLANNED:
+    def plan_together(row: LedgerRow) -> dict[str, object]:
+        if row.state == PLANNED:
             both.wait()
-        return row_of(run, state, **noted)  # type: ignore[arg-type]
+        return row_of(row)
 
     def work_together(*arguments: object) -> None:
         both.wait()

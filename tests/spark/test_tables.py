@@ -16,7 +16,7 @@ from pyspark.sql import functions as F
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import quickest
 from lakehouse.queries import rows_by
-from lakehouse.tables import OPEN_ROWS, of_groups, spark_schema
+from lakehouse.tables import OPEN_ROWS, among, spark_schema
 from schemas.columns import ArrayOf, Column, ColumnType, StructOf
 from schemas.ledger import RunId
 from schemas.tables import (
@@ -136,7 +136,7 @@ def test_rows_come_from_here_or_from_spark(lakehouse: Lakehouse, kind: str) -> N
 @pytest.mark.parametrize("group", ["b", "it's", "x' OR '1'='1", 'a"\\b'])
 def test_rows_that_meet_a_condition_are_replaced(lakehouse: Lakehouse, group: str) -> None:
     lakehouse.append(GROUP_CHECKPOINTS, [checkpoint("a"), checkpoint(group), checkpoint("c")])
-    where = of_groups([group])
+    where = among("group_id", [group])
     lakehouse.replace(
         GROUP_CHECKPOINTS, [checkpoint("new"), checkpoint("d")], where=where
     )  # need not meet it
