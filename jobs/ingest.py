@@ -23,7 +23,6 @@ from jobs.runtime.runner import run_job
 from jobs.runtime.state import state_of
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.tables import FEW_ROWS
-from launch.options import Options
 from reporting.screen import titled
 from reporting.text import printable
 from schemas.errors import ConflictError, LakehouseError, SourceError
@@ -76,7 +75,6 @@ def ingest(run: Run) -> None:
     now = dt.datetime.now(dt.timezone.utc)
     with run.step("looking for new records"):
         state = _recovered(lakehouse, state_of(lakehouse))
-        _check_topic(state, run)
         source = _source(run, state)
     run.summary["records_ingested"] = 0
     if source.ranges:
@@ -89,7 +87,6 @@ def preview(run: Run) -> None:
     """Print what an ingest would read now, by partition, and write nothing."""
     with run.step("looking for new records"):
         state = state_of(run.lakehouse)
-        _check_topic(state, run)
         source = _source(run, state)
     table = titled("What an ingest would read")
     table.add_column("partition")
@@ -112,22 +109,20 @@ def preview(run: Run) -> None:
     run.summary |= {"partitions": len(source.ranges), "offsets": offsets}
 
 
-def _check_topic(state: State, run: Run) -> None:
-    """Refuse a second topic in one cluster: silver tells records apart by their offsets alone."""
+def _source(run: Run, state: State) -> Source:
+    """Return what the source has, but of a second topic: silver tells records apart by offsets."""
     if state.topic not in (None, run.options.topic):
         raise SourceError(
             f"cluster {run.lakehouse.cluster} of the lakehouse holds topic {state.topic}, not "
             f"{run.options.topic}: {_own_name(run.lakehouse)}"
         )
-
-
-def _source(run: Run, state: State) -> Source:
     if run.options.records is not None:
         return _from_files(run, run.options.records, state)
-    return _from_cluster(run, run.options, state)
+    return _from_cluster(run, state)
 
 
-def _from_cluster(run: Run, options: Options, state: State) -> Source:
+def _from_cluster(run: Run, state: State) -> Source:
+    options = run.options
     properties = kafka.read_properties(options.kafka_config) if options.kafka_config else {}
     cluster = kafka.Cluster(options.bootstrap_servers or "", properties, options.isolation_level)
     topic = kafka.describe(run.spark, cluster, options.topic)
@@ -136,7 +131,8 @@ def _from_cluster(run: Run, options: Options, state: State) -> Source:
     ranges = kafka.new_ranges(topic, cluster, state.positions)
     _check_last_records(run, cluster, ranges, state)
     _say_truncated(run, ranges)
-    return Source(kafka.read(run.spark, cluster, ranges), ranges)
+    records = kafka.read(run.spark, cluster, ranges) if ranges else run.spark.range(0)
+    return Source(records, ranges)
 
 
 def _check_cluster(run: Run, topic: Topic, state: State) -> None:

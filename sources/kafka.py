@@ -273,7 +273,7 @@ def _fetch(
     consumer: Any,  # noqa: ANN401 - Java
     topic: str,
     offsets: Mapping[int, int],
-) -> dict[int, tuple[bytes | None, bytes | None]]:
+) -> dict[int, Record]:
     left = {p: jvm.org.apache.kafka.common.TopicPartition(topic, p) for p in offsets}
     partitions = jvm.java.util.ArrayList()
     for tp in left.values():
@@ -367,23 +367,20 @@ def new_ranges(topic: Topic, cluster: Cluster, positions: Mapping[Position, int]
 
 
 def read(spark: SparkSession, cluster: Cluster, ranges: list[Range]) -> DataFrame:
-    """Read the records of `ranges`, in the shape of bronze.
+    """Read the records of `ranges`, all of one topic, in the shape of bronze.
 
     Partitions are assigned, never subscribed to: subscribing would join a group, and so write to
     the very topic that is read.
     """
-    by_topic: dict[str, dict[str, tuple[int, int]]] = {}
-    for r in ranges:
-        if r.next_offset == r.from_offset:
-            continue
-        start = max(r.from_offset, r.first_offset_available or 0)
-        by_topic.setdefault(r.topic, {})[str(r.record_partition)] = (start, r.next_offset)
+    topic, new = ranges[0].topic, [r for r in ranges if r.next_offset > r.from_offset]
+    starts = {r.record_partition: max(r.from_offset, r.first_offset_available or 0) for r in new}
+    ends = {r.record_partition: r.next_offset for r in new}
     options = {
         "kafka.bootstrap.servers": cluster.bootstrap_servers,
         "kafka.isolation.level": cluster.isolation_level,
-        "assign": json.dumps({t: [int(p) for p in ps] for t, ps in by_topic.items()}),
-        "startingOffsets": json.dumps(_side(by_topic, 0)),
-        "endingOffsets": json.dumps(_side(by_topic, 1)),
+        "assign": json.dumps({topic: list(starts)}),
+        "startingOffsets": json.dumps({topic: starts}),
+        "endingOffsets": json.dumps({topic: ends}),
         # False would silently pass over offsets that are cut off while they are read.
         "failOnDataLoss": "true",
         "kafkaConsumer.pollTimeoutMs": str(_POLL_TIMEOUT_MS),
@@ -391,11 +388,10 @@ def read(spark: SparkSession, cluster: Cluster, ranges: list[Range]) -> DataFram
     client = {**_TIMEOUTS, **_NO_LONG_POLL, **cluster.properties}
     properties = {f"kafka.{key}": value for key, value in client.items()}
     planned = spark.read.format("kafka").options(**{**properties, **options}).load()
-    rows = _planned_once(planned, cluster) if ranges else planned
     # Spark's source has a task for each partition, and each would write a file, however small.
-    offsets = sum(end - start for ps in by_topic.values() for start, end in ps.values())
+    offsets = sum(ends.values()) - sum(starts.values())
     tasks = max(spark.sparkContext.defaultParallelism, offsets // _OFFSETS_A_TASK)
-    return _in_shape(rows.coalesce(tasks))
+    return _in_shape(_planned_once(planned, cluster).coalesce(tasks))
 
 
 def _in_shape(rows: DataFrame) -> DataFrame:
@@ -442,9 +438,3 @@ def _planned_once(rows: DataFrame, cluster: Cluster) -> DataFrame:
     jsession: Any = spark._jsparkSession  # noqa: SLF001 - as Spark makes frames of its own rows
     schema = rows._jdf.schema()  # noqa: SLF001
     return DataFrame(jsession.internalCreateDataFrame(planned[0], schema, False), spark)  # noqa: FBT003
-
-
-def _side(
-    by_topic: Mapping[str, Mapping[str, tuple[int, int]]], side: int
-) -> dict[str, dict[str, int]]:
-    return {t: {p: bounds[side] for p, bounds in ps.items()} for t, ps in by_topic.items()}
