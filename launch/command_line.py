@@ -10,21 +10,25 @@ import difflib
 import inspect
 import re
 import sys
+from collections.abc import Iterable
 from dataclasses import fields
 from importlib import metadata
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NoReturn
+from typing import Any, Literal, NoReturn
 from urllib.parse import unquote, urlsplit
 
-from cyclopts import App, CycloptsError, Group, Parameter, Token, UnusedCliTokensError
+from cyclopts import (
+    App,
+    ArgumentCollection,
+    CycloptsError,
+    Group,
+    Parameter,
+    Token,
+    UnusedCliTokensError,
+)
 from cyclopts.config import Dict, Env
 
 from launch.options import JOBS, Common, Options, Part
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from cyclopts import ArgumentCollection
 
 _SCRIPT, _COMMAND = "./spark-submit.sh", "groupledger"
 _COMPLETION, _PACKAGE = "completion", "package"

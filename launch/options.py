@@ -12,19 +12,15 @@ from __future__ import annotations
 import datetime as dt
 import os
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
-from cyclopts import Group, Parameter
+from cyclopts import Group, Parameter, Token
 
 from launch import times
 from schemas.environment import with_environment
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cyclopts import Token
 
 HASH_KEY = "GROUPLEDGER_HASH_KEY"
 """The environment variable with the key of --hash-clients."""
@@ -303,12 +299,8 @@ class Times(Part):
         Raises:
             ValueError: What is given is no time or no zone.
         """
-        now, where = dt.datetime.now(dt.timezone.utc), times.zone(self.timezone)
-
-        def millis(text: str | None) -> int | None:
-            return None if text is None else times.parsed(text, now, where)
-
-        since, until = millis(self.since), millis(self.until)
+        now = dt.datetime.now(dt.timezone.utc)
+        since, until = (times.parsed(at, now, self.timezone) for at in (self.since, self.until))
         is_clock = self.until is not None and times.is_clock(self.until)
         if is_clock and since is not None and until is not None and until <= since:
             until += times.DAY_MS  # the first such time after the start
@@ -512,16 +504,12 @@ class Files(Part):
         Raises:
             ValueError: What is given is no time or no zone.
         """
-        return self._parsed(self.offsets_at)
+        return times.parsed(self.offsets_at, dt.datetime.now(dt.timezone.utc), self.timezone)
 
     @property
     def unused_moment(self) -> int | None:
         """Since when groups are not used, likewise."""
-        return self._parsed(self.unused_since)
-
-    def _parsed(self, given: str | None) -> int | None:
-        now, where = dt.datetime.now(dt.timezone.utc), times.zone(self.timezone)
-        return None if given is None else times.parsed(given, now, where)
+        return times.parsed(self.unused_since, dt.datetime.now(dt.timezone.utc), self.timezone)
 
     def check(self) -> None:
         """Refuse what is not one target, and offsets of no time or no group."""

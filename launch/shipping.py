@@ -6,12 +6,9 @@ import hashlib
 import io
 import os
 import zipfile
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 from launch.jars import CHECKOUT
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 CONF = CHECKOUT / "conf"
 

@@ -10,10 +10,8 @@ import os
 import signal
 import sys
 import time
-from typing import TYPE_CHECKING, NoReturn
-
-if TYPE_CHECKING:
-    from types import TracebackType
+from types import TracebackType
+from typing import NoReturn
 
 INTERRUPTED = 130
 """The exit status of a job that was interrupted, as a shell gives it."""

@@ -18,16 +18,14 @@ import shlex
 import signal
 import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from launch import command_line, jars, options
 from launch.shipping import CONF, FOR_PYTHON, UTC, build_archive, read_properties
 from launch.signals import ENDING, HELD_BACK
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 # Enough for a session and its shuffles on one machine; Spark's default of 1g is not.
 LOCAL_DRIVER_MEMORY = "3g"

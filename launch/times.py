@@ -35,9 +35,14 @@ def zone(name: str) -> dt.tzinfo:
         raise ValueError(f"{name!r} is no time zone, such as UTC or Europe/Berlin") from error
 
 
-def parsed(text: str, now: dt.datetime, where: dt.tzinfo) -> int:
-    """Return what `moment` does, as epoch milliseconds."""
-    return millis(moment(text, now, where))
+def parsed(text: str | None, now: dt.datetime, where: str) -> int | None:
+    """Return what `moment` does of a zone's name, as epoch milliseconds; None without a text.
+
+    Raises:
+        ValueError: there is no such zone, or the text is none of the forms.
+    """
+    of_zone = zone(where)
+    return None if text is None else millis(moment(text, now, of_zone))
 
 
 def is_clock(text: str) -> bool:
