@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
@@ -26,6 +26,7 @@ _QUOTED = re.compile(
     r"""\b[rR]'[^']*'?|\b[rR]"[^"]*"?|'(?:\\.|[^'\\])*'?|"(?:\\.|[^"\\])*"?|`[^`]*`?""", re.DOTALL
 )
 _COMMENT = re.compile(r"--(?:\\\n|[^\r\n])*")
+_COMMENTED, _IN_QUOTES, _PLAIN = "comment", "quoted", "plain"
 _BRACKET = re.compile(r"/\*|\*/")
 _READS = re.compile(
     r"\(*\s*(SELECT|WITH|FROM|VALUES|TABLE|SHOW|DESC|DESCRIBE|EXPLAIN|USE|SET|RESET"
@@ -85,35 +86,33 @@ def split(text: str) -> list[str]:
 
     What has nothing but comments is no statement.
     """
-    statements: list[str] = []
-    start = at = 0
-    is_said = False
-    while at < len(text):
-        after_comment = _after_comment(text, at)
-        if after_comment is not None:
-            at = after_comment
+    statements, kept, is_said = [], "", False
+    for kind, piece in _pieces(text):
+        if piece == ";":
+            statements += [kept] if is_said else []
+            kept, is_said = "", False
             continue
-        quoted = _QUOTED.match(text, at)
-        end = at + 1 if quoted is None else quoted.end()
-        if text[at] == ";":
-            statements += [text[start:at]] if is_said else []
-            start, is_said = end, False
-        elif not text[at].isspace():
-            is_said = True
-        at = end
-    return [*statements, text[start:]] if is_said else statements
+        kept += piece
+        is_said |= kind != _COMMENTED and not piece.isspace()
+    return [*statements, kept] if is_said else statements
 
 
 def _bare(text: str) -> str:
     """Return a statement in capitals, without its comments; X stands for what is in quotes."""
-    kept, at = [], 0
+    instead = {_COMMENTED: " ", _IN_QUOTES: " X "}
+    return " ".join("".join(instead.get(kind, p) for kind, p in _pieces(text)).upper().split())
+
+
+def _pieces(text: str) -> Iterator[tuple[str, str]]:
+    """Cut SQL into comments, texts in quotes and other characters, each behind its kind."""
+    at = 0
     while at < len(text):
-        end = _after_comment(text, at)
-        quoted = _QUOTED.match(text, at) if end is None else None
-        end = end if quoted is None else quoted.end()
-        kept.append(text[at] if end is None else " X " if quoted else " ")
-        at = at + 1 if end is None else end
-    return " ".join("".join(kept).upper().split())
+        kind, end = _COMMENTED, _after_comment(text, at)
+        if end is None:
+            quoted = _QUOTED.match(text, at)
+            kind, end = (_IN_QUOTES, quoted.end()) if quoted else (_PLAIN, at + 1)
+        yield kind, text[at:end]
+        at = end
 
 
 def _after_comment(text: str, at: int) -> int | None:
@@ -140,23 +139,18 @@ def _print(run: Run, rows: DataFrame) -> int:
     if limit is None and how == "table" and run.out.is_terminal:
         limit = _SHOWN
     given = (rows if limit is None else rows.limit(limit + 1)).toLocalIterator()
-    shown = _Counted(islice(given, limit))
-    WRITERS[how](run.out, rows.columns, shown)
+    count = 0
+
+    def counted() -> Iterator[Row]:
+        nonlocal count
+        for row in islice(given, limit):
+            count += 1
+            yield row
+
+    WRITERS[how](run.out, rows.columns, counted())
     if limit is not None and next(given, None) is not None:
         run.say(f"only the first {limit:,} rows are shown; --limit N shows more")
-    return shown.count
-
-
-class _Counted:
-    """Rows that are counted as they go by."""
-
-    def __init__(self, rows: Iterable[Row]) -> None:
-        self._rows, self.count = rows, 0
-
-    def __iter__(self) -> Iterator[Row]:
-        for row in self._rows:
-            self.count += 1
-            yield row
+    return count
 
 
 def _not_found(error: AnalysisException | ParseException) -> str:
