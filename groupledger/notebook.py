@@ -90,8 +90,7 @@ class Ledger:
         until: str | dt.datetime | None = None,
     ) -> DataFrame:
         """Return the states that groups were in, with the cause of each rebalance, in order."""
-        rows = _of(self.table("gold.timeline"), group)
-        rows = _within(rows, "started_at", "ended_at", since, until)
+        rows = _within(self.table("gold.timeline"), group, since, until)
         return rows.orderBy("cluster", "group_id", "sequence")
 
     def generations(
@@ -101,8 +100,8 @@ class Ledger:
         until: str | dt.datetime | None = None,
     ) -> DataFrame:
         """Return the generations of groups: what each rebalance took, who joined, left, and why."""
-        rows = _of(self.table("gold.group_generations"), group)
-        rows = _within(rows, "join_started_at", "ended_at", since, until)
+        rows = self.table("gold.group_generations")
+        rows = _within(rows, group, since, until, start="join_started_at")
         return rows.orderBy("cluster", "group_id", "join_completed_at", "generation")
 
     def anomalies(
@@ -112,8 +111,7 @@ class Ledger:
         until: str | dt.datetime | None = None,
     ) -> DataFrame:
         """Return what was wrong, each with a sentence and its evidence."""
-        rows = _of(self.table("gold.anomalies"), group)
-        rows = _within(rows, "started_at", "ended_at", since, until)
+        rows = _within(self.table("gold.anomalies"), group, since, until)
         return rows.orderBy("started_at", "kind", "group_id")
 
     def owners(self, at: str | dt.datetime, group: str | None = None) -> DataFrame:
@@ -123,7 +121,7 @@ class Ledger:
         """
         from pyspark.sql import functions as F  # noqa: PLC0415
 
-        rows, moment = _of(self.table("gold.partition_owners"), group), _moment(at)
+        rows, moment = _within(self.table("gold.partition_owners"), group), _moment(at)
         is_over = F.coalesce(F.col("valid_to") <= moment, F.lit(False))  # noqa: FBT003 - a literal
         rows = rows.where((F.col("valid_from") <= moment) & ~is_over)
         is_known = F.col("known_until").isNull() | (F.col("known_until") >= moment)
@@ -161,24 +159,21 @@ def _refuse_what_cannot_be_read(spark: SparkSession, path: str, table: str) -> N
         )
 
 
-def _of(rows: DataFrame, group: str | None) -> DataFrame:
-    from pyspark.sql import functions as F  # noqa: PLC0415
-
-    return rows if group is None else rows.where(F.col("group_id") == group)
-
-
 def _within(
     rows: DataFrame,
-    start: str,
-    end: str,
-    since: str | dt.datetime | None,
-    until: str | dt.datetime | None,
+    group: str | None,
+    since: str | dt.datetime | None = None,
+    until: str | dt.datetime | None = None,
+    start: str = "started_at",
 ) -> DataFrame:
-    """Pick what went on at some time of a window; what has no end still does."""
+    """Pick what a group did at some time of a window; what has no end still goes on."""
     from pyspark.sql import functions as F  # noqa: PLC0415
 
+    if group is not None:
+        rows = rows.where(F.col("group_id") == group)
     if since is not None:
-        rows = rows.where(F.col(end).isNull() | (F.col(end) > _moment(since)))
+        end = F.col("ended_at")
+        rows = rows.where(end.isNull() | (end > _moment(since)))
     return rows if until is None else rows.where(F.col(start) < _moment(until))
 
 
