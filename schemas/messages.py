@@ -198,31 +198,20 @@ def record_types() -> dict[int, RecordType]:
 @cache
 def embedded_messages() -> dict[str, Message]:
     """The messages that bytes fields of other messages hold, by name."""
-    pending = [d for d in _declarations() if "recordType" not in d]
-    done: dict[str, Message] = {}
-    while pending:
-        ready = [d for d in pending if _embedded_names(d) <= done.keys()]
-        if not ready:
-            msg = f"embedded messages need each other: {[d['name'] for d in pending]}"
-            raise DeclarationError(msg)
-        done.update({m.name: m for m in (_message(d, done) for d in ready)})
-        pending = [d for d in pending if str(d["name"]) not in done]
-    return done
+    names = [_text(d["name"]) for d in _declarations() if "recordType" not in d]
+    return {name: _embedded_message(name) for name in names}
 
 
+@cache
+def _embedded_message(name: str) -> Message:
+    return _message(next(d for d in _declarations() if d["name"] == name))
+
+
+@cache
 def _declarations() -> list[JsonObject]:
     folder = resources.files("schemas") / "kafka"
     files = sorted((f for f in folder.iterdir() if f.name.endswith(".json")), key=lambda f: f.name)
     return [json.loads(file.read_text(encoding="utf-8")) for file in files]
-
-
-def _embedded_names(declaration: Json) -> set[str]:
-    if isinstance(declaration, list):
-        return set().union(*map(_embedded_names, declaration))
-    if not isinstance(declaration, dict):
-        return set()
-    own = {_text(_object(e)["message"]) for e in _list(declaration.get("embeds"))}
-    return own.union(*map(_embedded_names, declaration.values()))
 
 
 def _record_type(declaration: JsonObject) -> RecordType:
@@ -233,14 +222,13 @@ def _record_type(declaration: JsonObject) -> RecordType:
         about=_text(declaration["about"]),
         grain=_text(declaration["grain"]),
         table=_text(declaration.get("table", snake_case(name))),
-        key=_message(_object(declaration["key"]), {}),
-        value=_message(_object(declaration["value"]), embedded_messages()),
+        key=_message(_object(declaration["key"])),
+        value=_message(_object(declaration["value"])),
         former_values=tuple(
-            _message(_object(former), embedded_messages())
-            for former in _list(declaration.get("formerValues"))
+            _message(_object(former)) for former in _list(declaration.get("formerValues"))
         ),
         variants=tuple(
-            _message(_varied(_object(declaration["value"]), _object(variant)), embedded_messages())
+            _message(_varied(_object(declaration["value"]), _object(variant)))
             for variant in _list(declaration.get("variants"))
         ),
     )
@@ -256,7 +244,7 @@ def _varied(value: JsonObject, variant: JsonObject) -> JsonObject:
     return {**value, **variant, "commonStructs": structs}
 
 
-def _message(declaration: JsonObject, embedded: dict[str, Message]) -> Message:
+def _message(declaration: JsonObject) -> Message:
     structs = {
         _text(_object(s)["name"]): _object(s) for s in _list(declaration.get("commonStructs"))
     }
@@ -265,35 +253,23 @@ def _message(declaration: JsonObject, embedded: dict[str, Message]) -> Message:
         about=_text(declaration.get("about", "")),
         valid=Versions.parse(_text(declaration["validVersions"])),
         flexible=Versions.parse(_text(declaration["flexibleVersions"])),
-        root=_struct(declaration, "", structs, embedded),
+        root=_struct(declaration, "", structs),
         layout=_optional_text(declaration.get("layout")),
         has_version_header="versionHeader" in declaration,
         missing_tail=_text(declaration.get("missingTail", "refused")),
     )
 
 
-def _struct(
-    declaration: JsonObject,
-    path: str,
-    structs: dict[str, JsonObject],
-    embedded: dict[str, Message],
-) -> Struct:
+def _struct(declaration: JsonObject, path: str, structs: dict[str, JsonObject]) -> Struct:
     return Struct(
         name=_text(declaration.get("name", "")),
-        fields=tuple(
-            _field(_object(f), path, structs, embedded) for f in _list(declaration["fields"])
-        ),
+        fields=tuple(_field(_object(f), path, structs) for f in _list(declaration["fields"])),
         column_order=tuple(_text(c) for c in _list(declaration.get("columnOrder"))),
         repeats_version=declaration.get("repeatsVersion") is True,
     )
 
 
-def _field(
-    declaration: JsonObject,
-    parent_path: str,
-    structs: dict[str, JsonObject],
-    embedded: dict[str, Message],
-) -> Field:
+def _field(declaration: JsonObject, parent_path: str, structs: dict[str, JsonObject]) -> Field:
     name = _text(declaration["name"])
     type_name = _text(declaration["type"])
     is_array = type_name.startswith("[]")
@@ -305,7 +281,7 @@ def _field(
         if nested is None:
             msg = f"{path}: type {kind} is neither a primitive type nor declared"
             raise DeclarationError(msg)
-        struct = _struct({**nested, "name": kind}, f"{path}.", structs, embedded)
+        struct = _struct({**nested, "name": kind}, f"{path}.", structs)
         kind = "struct"
     tag = declaration.get("tag")
     default = declaration.get("default")
@@ -325,20 +301,20 @@ def _field(
         tagged=Versions.parse(_text(declaration.get("taggedVersions", "none"))),
         unit=_optional_text(declaration.get("unit")),
         none=none if isinstance(none, int | str) else None,
-        embeds=tuple(_embed(_object(e), embedded) for e in _list(declaration.get("embeds"))),
+        embeds=tuple(_embed(_object(e)) for e in _list(declaration.get("embeds"))),
         error_column=_optional_text(declaration.get("errorColumn")),
         error_about=_optional_text(declaration.get("errorAbout")),
     )
 
 
-def _embed(declaration: JsonObject, embedded: dict[str, Message]) -> Embed:
+def _embed(declaration: JsonObject) -> Embed:
     when = declaration.get("when")
     condition = None
     if when is not None:
         ((field, value),) = _object(when).items()
         condition = (field, _text(value))
     return Embed(
-        message=embedded[_text(declaration["message"])],
+        message=_embedded_message(_text(declaration["message"])),
         column=_text(declaration["column"]),
         about=_text(declaration["about"]),
         when=condition,

@@ -234,4 +234,4 @@ def test_a_declaration_that_contradicts_itself_is_refused(
     field = {"name": "f", "versions": "0", "about": "A field.", **declaration}
     message = {"name": "M", "validVersions": "0", "flexibleVersions": "none", "fields": [field]}
     with pytest.raises(DeclarationError, match=complaint):
-        _message(message, {})  # type: ignore[arg-type]
+        _message(message)  # type: ignore[arg-type]
