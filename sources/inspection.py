@@ -23,7 +23,7 @@ from kafka.protocol.metadata import ApiVersionsRequest
 
 from schemas.columns import LAST_MS
 from sources.kafka import Cluster
-from sources.log_offsets import LogOffsets, ask, speaking_of
+from sources.log_offsets import LogOffsets, ask
 
 READER_GROUPS = "spark-kafka-relation"
 """What the names begin with of the groups whose offsets Spark's reader asks for."""
@@ -97,29 +97,28 @@ class LogOfTopic:
 class Inspector:
     """Asks a cluster about a topic, by an admin client that is connected.
 
-    Each question raises SourceError if the cluster does not answer it.
+    If the cluster does not answer a question, `log_offsets.speaking_of` says why not.
     """
 
     def __init__(self, admin: KafkaAdminClient, cluster: Cluster, topic: str) -> None:
         self._admin = admin
         # Requests that kafka-python has, but no method of its admin client sends.
         self._connections: Any = admin._manager  # noqa: SLF001
-        self._cluster = cluster
+        self.cluster = cluster
         self._topic = topic
 
     def brokers(self) -> Brokers:
         """Ask for the brokers, and each of them for its version."""
-        with speaking_of(self._cluster):
-            described = self._admin.describe_cluster()
-            found = Brokers(described["cluster_id"], {}, [], [])
-            for broker in sorted(described["brokers"], key=lambda broker: broker["broker_id"]):
-                address = f"{broker['host']}:{broker['port']}"
-                if broker.get("is_fenced"):
-                    found.down.append(address)
-                elif (version := self._version(broker["broker_id"])) is not None:
-                    found.versions[address] = version
-                else:
-                    found.silent.append(address)
+        described = self._admin.describe_cluster()
+        found = Brokers(described["cluster_id"], {}, [], [])
+        for broker in sorted(described["brokers"], key=lambda broker: broker["broker_id"]):
+            address = f"{broker['host']}:{broker['port']}"
+            if broker.get("is_fenced"):
+                found.down.append(address)
+            elif (version := self._version(broker["broker_id"])) is not None:
+                found.versions[address] = version
+            else:
+                found.silent.append(address)
         return found
 
     def _version(self, node: int) -> str | None:
@@ -135,46 +134,42 @@ class Inspector:
 
     def topic(self, name: str | None = None) -> Partitions:
         """Ask for the partitions of the topic, or of another one."""
-        with speaking_of(self._cluster):
-            (described,) = self._admin.describe_topics([name or self._topic])
-            error = errors.for_code(described["error_code"])
-            if error is errors.TopicAuthorizationFailedError:
-                return Partitions({}, is_hidden=True)
-            if error is errors.UnknownTopicOrPartitionError:
-                return Partitions({})
-            leaders = {p["partition_index"]: p["leader_id"] for p in described["partitions"]}
-            if error is not errors.NoError and not leaders:
-                raise error
-            return Partitions(dict(sorted(leaders.items())))
+        (described,) = self._admin.describe_topics([name or self._topic])
+        error = errors.for_code(described["error_code"])
+        if error is errors.TopicAuthorizationFailedError:
+            return Partitions({}, is_hidden=True)
+        if error is errors.UnknownTopicOrPartitionError:
+            return Partitions({})
+        leaders = {p["partition_index"]: p["leader_id"] for p in described["partitions"]}
+        if error is not errors.NoError and not leaders:
+            raise error
+        return Partitions(dict(sorted(leaders.items())))
 
     def visible_topics(self) -> int:
         """Count the topics that the user may describe, without Kafka's internal ones."""
-        with speaking_of(self._cluster):
-            return sum(not topic["is_internal"] for topic in self._admin.describe_topics())
+        return sum(not topic["is_internal"] for topic in self._admin.describe_topics())
 
     def may_describe(self, group: str) -> bool:
         """Ask whether the user may describe a group, which need not be there.
 
         `__consumer_offsets` has to be there.
         """
-        with speaking_of(self._cluster):
-            try:
-                described = self._admin.describe_groups([group])
-            except errors.GroupAuthorizationFailedError:
-                return False
-            return "GroupAuthorizationFailed" not in (described[group]["error"] or "")
+        try:
+            described = self._admin.describe_groups([group])
+        except errors.GroupAuthorizationFailedError:
+            return False
+        return "GroupAuthorizationFailed" not in (described[group]["error"] or "")
 
     def log(self, leaders: Mapping[int, int], now: dt.datetime) -> LogOfTopic:
         """Ask for the ends of the logs, the oldest record, and what the last day brought."""
         led = [TopicPartition(self._topic, p) for p, leader in leaders.items() if leader != -1]
         day = int(now.timestamp() * 1_000) - _DAY_MS
-        with speaking_of(self._cluster):
-            logs = [log for log in ask(self._admin, led).logs if log.problem is None]
-            oldest = self._admin.list_partition_offsets(dict.fromkeys(led, 0))
-            since = self._admin.list_partition_offsets(dict.fromkeys(led, day))
-            hidden = 0
-            if self._cluster.isolation_level == "read_committed":
-                hidden = self._hidden(logs)
+        logs = [log for log in ask(self._admin, led).logs if log.problem is None]
+        oldest = self._admin.list_partition_offsets(dict.fromkeys(led, 0))
+        since = self._admin.list_partition_offsets(dict.fromkeys(led, day))
+        hidden = 0
+        if self.cluster.isolation_level == "read_committed":
+            hidden = self._hidden(logs)
         times = [at.timestamp for at in oldest.values() if 0 <= at.timestamp <= LAST_MS]
         # Without a record of the day there is no offset, which is -1 then.
         first = {tp.partition: at.offset for tp, at in since.items() if at.offset >= 0}
@@ -205,27 +200,25 @@ class Inspector:
             max_wait_ms=_FETCH_WAIT_MS,
             min_bytes=1,
             max_bytes=_SAMPLE_BYTES,
-            isolation_level=_ISOLATION[self._cluster.isolation_level],
+            isolation_level=_ISOLATION[self.cluster.isolation_level],
             topics=[topic_type(topic=self._topic, partitions=[wanted])],
             max_version=_FETCH_BY_NAME,
         )
-        with speaking_of(self._cluster):
-            (topic,) = self._send(request, leader).responses
-            (answer,) = topic.partitions
-            error = errors.for_code(answer.error_code)
-            if error is errors.TopicAuthorizationFailedError:
-                return None
-            if error is errors.OffsetOutOfRangeError:  # deleted since its start was asked for
-                return b""
-            if error is not errors.NoError:
-                raise error
-            return bytes(answer.records or b"")
+        (topic,) = self._send(request, leader).responses
+        (answer,) = topic.partitions
+        error = errors.for_code(answer.error_code)
+        if error is errors.TopicAuthorizationFailedError:
+            return None
+        if error is errors.OffsetOutOfRangeError:  # deleted since its start was asked for
+            return b""
+        if error is not errors.NoError:
+            raise error
+        return bytes(answer.records or b"")
 
     def settings(self) -> dict[str, str] | None:
         """Ask for the settings of the topic; None if the user may not see them."""
         wanted = ConfigResource(ConfigResourceType.TOPIC, self._topic)
-        with speaking_of(self._cluster):
-            found = self._admin.describe_configs([wanted], config_filter="all")
+        found = self._admin.describe_configs([wanted], config_filter="all")
         of_topic = found.get("topic", {}).get(self._topic, {})
         # kafka-python passes over the error, and a topic without a setting there is not.
         return {name: one["value"] for name, one in of_topic.items()} or None
@@ -234,8 +227,7 @@ class Inspector:
         """Ask the leaders for the bytes of the logs; None if the user may not see them."""
         nodes = sorted({leader for leader in leaders.values() if leader != -1})
         wanted = {self._topic: sorted(leaders)}
-        with speaking_of(self._cluster):
-            answers = self._admin.describe_log_dirs(wanted, brokers=nodes)
+        answers = self._admin.describe_log_dirs(wanted, brokers=nodes)
         sizes: dict[int, int] = {}
         for answer in answers:
             topics = [topic for folder in answer["log_dirs"] for topic in folder["topics"]]

@@ -31,6 +31,7 @@ from sources.log_offsets import (
     admin_client,
     client_options,
     principal,
+    speaking_of,
 )
 
 # What a record takes in the log of a quiet group, if none can be looked at: key, value, batch.
@@ -107,7 +108,8 @@ class ClusterCheck:
         )
         for name, ask in questions:
             try:
-                yield from ask(inspector)
+                with speaking_of(inspector.cluster):
+                    yield from ask(inspector)
             except SourceError as error:  # noqa: PERF203 - each question stands alone
                 line = warn if name in _OPTIONAL else missing
                 yield line(name, str(error))
@@ -166,7 +168,8 @@ class ClusterCheck:
         since += f"; {sum(log.last_day.values()):,} came in the last 24 hours"
         since += f"; {log.hidden:,} offsets are behind open transactions" if log.hidden else ""
         try:
-            held = inspector.size(leaders)
+            with speaking_of(inspector.cluster):
+                held = inspector.size(leaders)
             unknown = warn(
                 "size",
                 "not authorized to ask how many bytes the log has: after compaction they are fewer",
