@@ -30,7 +30,7 @@ def explain(run: Run) -> None:
     _show(run, story)
     if run.options.html is not None:
         path = _page(run)
-        write_page(run, run.lakehouse, path, _only(story))
+        write_page(run, path, _only(story))
         _show_page(run)
 
 

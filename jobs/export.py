@@ -31,18 +31,14 @@ _OTHERS = {COVERAGE.name, RESULTS.name}
 _DATABASE = "groupledger.duckdb"
 
 
-class ExportError(GroupledgerError):
-    """Files that cannot be written, or would replace others."""
-
-
 def export(run: Run) -> None:
     """Write tables and views to a DuckDB file or a folder of Parquet, which replaces the last one.
 
     Raises:
-        ExportError: The target holds something else, or cannot be written.
+        GroupledgerError: The target holds something else, or cannot be written.
     """
     if not (run.spark.conf.get("spark.master") or "local").startswith("local"):
-        raise ExportError("export: the files are of this machine, so leave --master out")
+        raise GroupledgerError("export: the files are of this machine, so leave --master out")
     if run.options.moment is not None:
         _export_offsets(run, run.options.moment)
         return
@@ -67,7 +63,7 @@ def export(run: Run) -> None:
             (part / _DATABASE).replace(target)
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise ExportError(f"export: {target} cannot be written: {reason}") from error
+        raise GroupledgerError(f"export: {target} cannot be written: {reason}") from error
     finally:
         shutil.rmtree(part, ignore_errors=True)
     run.summary |= {"export": str(target), "tables": len(copied)}
@@ -103,7 +99,7 @@ def _write_file(run: Run, target: Path, text: str, lines: list[str]) -> None:
         write_whole(target, text)
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise ExportError(f"export: {target} cannot be written: {reason}") from error
+        raise GroupledgerError(f"export: {target} cannot be written: {reason}") from error
     run.summary["export"] = str(target)
     for line in lines:
         run.out.print(line, markup=False, highlight=False, soft_wrap=True)
@@ -162,7 +158,7 @@ def _check(target: Path, names: set[str], *, is_file: bool) -> None:
     else:
         held = {entry.name for entry in target.iterdir()} if target.is_dir() else None
     if held is None or not held <= names:
-        raise ExportError(
+        raise GroupledgerError(
             f"export: {target} is there and is no export: name a file or folder that is not there"
         )
 

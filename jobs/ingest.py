@@ -25,7 +25,7 @@ from lakehouse.lakehouse import Lakehouse
 from lakehouse.tables import FEW_ROWS
 from reporting.screen import titled
 from reporting.text import printable
-from schemas.errors import ConflictError, LakehouseError, SourceError
+from schemas.errors import GroupledgerError, LakehouseError, SourceError
 from schemas.ledger import Detail, RunId, Stage
 from schemas.tables import COVERAGE, MARKER, RECORDS
 from sources import kafka, parquet
@@ -278,7 +278,7 @@ def _write(lakehouse: Lakehouse, source: Source, state: State, now: dt.datetime)
         RECORDS, rows, RunId(Stage.INGEST, number), json.dumps({Stage.INGEST: note})
     )
     if version is None:
-        raise ConflictError(
+        raise GroupledgerError(
             f"another ingest of cluster {lakehouse.cluster} has done this work; this run wrote"
             " nothing. Let one run end before the next starts"
         )

@@ -72,7 +72,7 @@ def bring_up(run: Run, readers: For) -> Facts | None:
     if run.options.job != "report" and _is_made_of(run, target, made_of):
         run.say("report: left as it is, no run has brought anything new since")
         return None
-    facts = write_page(run, run.lakehouse, target, chosen, made_of=made_of, readers=readers)
+    facts = write_page(run, target, chosen, made_of=made_of, readers=readers)
     if run.options.job == "report":
         print_page(run)
     return facts

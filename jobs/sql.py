@@ -36,10 +36,6 @@ _READS = re.compile(
 _CHANGES = re.compile(r"\b((INSERT|MERGE) (.+ )?(INTO|OVERWRITE)|DELETE FROM|UPDATE .+ SET)\b")
 
 
-class QueryError(GroupledgerError):
-    """SQL that cannot be run as it is."""
-
-
 def sql(run: Run) -> None:
     """Run the statements that were given and print what each gives; or let others ask."""
     if run.options.serve:
@@ -64,8 +60,8 @@ def _run(run: Run, number: int, statement: str) -> int:
         where, named = _where(run, number), _not_found(error)
         ours = next((n for n in (named, f"gold.{named}") if n in all_tables()), None)
         if ours is not None and not run.lakehouse.exists(all_tables()[ours]):
-            raise QueryError(f"{where}no run has written {ours} yet") from error
-        raise QueryError(where + _first_lines(error)) from error
+            raise GroupledgerError(f"{where}no run has written {ours} yet") from error
+        raise GroupledgerError(where + _first_lines(error)) from error
 
 
 def _where(run: Run, number: int) -> str:

@@ -25,7 +25,3 @@ class LakehouseError(GroupledgerError):
 
 class SourceError(GroupledgerError):
     """The records cannot be read from where they are said to be."""
-
-
-class ConflictError(GroupledgerError):
-    """Another run has done the same work first; this one wrote nothing."""

@@ -13,27 +13,25 @@ from schemas.tables import RECORDS
 from sources.listeners import refuse_closed_ports
 
 
-class TargetError(GroupledgerError):
-    """What a job is to write cannot be written where it is said to go."""
-
-
 def look_ahead(chosen: Options) -> None:
     """Refuse to begin what is bound to fail at its end, or after a long wait.
 
     Raises:
         LakehouseError: there are no tables to read, in a lakehouse of this machine.
-        TargetError: a folder of this machine cannot be written.
+        GroupledgerError: a folder of this machine cannot be written.
         SourceError: nothing listens at any of the addresses.
     """
     root = local_path(chosen.lakehouse)
-    if root is not None and chosen.like.needs_tables and not _has_tables(Path(root)):
-        raise no_tables(chosen)
+    if root is not None and chosen.like.needs_tables:
+        records = Path(root, *RECORDS.name.split("."))
+        if not (records / "_delta_log").is_dir():
+            raise no_tables(chosen)
     for option, path, folder in _targets(chosen):
         reason = why_not(folder)
         if reason is not None:
-            raise TargetError(f"--{option} {path}: cannot be written: {reason}")
+            raise GroupledgerError(f"--{option} {path}: cannot be written: {reason}")
     # A later run of --every may find a broker; it asks by itself.
-    if chosen.bootstrap_servers is not None and _ingests(chosen) and chosen.every is None:
+    if chosen.bootstrap_servers is not None and _does(chosen, "ingest") and chosen.every is None:
         refuse_closed_ports(chosen.bootstrap_servers)
 
 
@@ -66,12 +64,8 @@ def nearest(folder: Path) -> Path:
     return next(path for path in (folder, *folder.parents) if os.path.lexists(path))
 
 
-def _has_tables(root: Path) -> bool:
-    return (root / RECORDS.name.replace(".", "/") / "_delta_log").is_dir()
-
-
-def _ingests(chosen: Options) -> bool:
-    return chosen.job == "ingest" or (chosen.job == "pipeline" and "ingest" in chosen.steps)
+def _does(chosen: Options, step: str) -> bool:
+    return chosen.job == step or (chosen.job == "pipeline" and step in chosen.steps)
 
 
 def _targets(chosen: Options) -> Iterator[tuple[str, str, Path]]:
@@ -81,9 +75,7 @@ def _targets(chosen: Options) -> Iterator[tuple[str, str, Path]]:
     root = local_path(chosen.lakehouse)
     if root is not None and not chosen.like.is_reader:
         yield "lakehouse", root, Path(root)
-    is_reported = chosen.job in {"demo", "report"} or (
-        chosen.job == "pipeline" and "report" in chosen.steps
-    )
+    is_reported = chosen.job == "demo" or _does(chosen, "report")
     files = {
         "output": report_path(chosen) if is_reported else None,
         "metrics": chosen.metrics,
@@ -91,11 +83,9 @@ def _targets(chosen: Options) -> Iterator[tuple[str, str, Path]]:
         "duckdb": chosen.duckdb,
         "parquet": chosen.parquet,
         "offsets": chosen.offsets,
+        "docs": chosen.docs,
     }
     for option, named in files.items():
         path = None if named is None else local_path(named)
         if path is not None:
-            yield option, path, Path(path).parent
-    docs = None if chosen.docs is None else local_path(chosen.docs)
-    if docs is not None:
-        yield "docs", docs, Path(docs)
+            yield option, path, Path(path) if option == "docs" else Path(path).parent

@@ -20,17 +20,13 @@ if TYPE_CHECKING:
 NEEDED = ("numpy", "orjson", "pandas", "pyarrow")
 
 
-class ExecutorError(GroupledgerError):
-    """The executors cannot run tasks."""
-
-
 def look_at_executors(spark: SparkSession) -> None:
     """Refuse executors that lack a library, by a small Spark job with a task for each core.
 
     Where all is one process, there is nothing to ask.
 
     Raises:
-        ExecutorError: one lacks something.
+        GroupledgerError: one lacks something.
     """
     from launch.options import is_one_process  # noqa: PLC0415 - the module says why
 
@@ -42,7 +38,7 @@ def look_at_executors(spark: SparkSession) -> None:
     if found:
         names = sorted({name for _, name in found})
         hosts = sorted({host for host, _ in found})
-        raise ExecutorError(
+        raise GroupledgerError(
             f"executors on {', '.join(hosts)} lack {', '.join(names)}: give them the environment "
             "that ./spark-submit.sh package writes, or install requirements.lock there"
         )

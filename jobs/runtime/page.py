@@ -32,30 +32,20 @@ from reporting.text import to_second
 from schemas.errors import GroupledgerError, UsageError
 
 
-class ReportError(GroupledgerError):
-    """A report that cannot be written."""
-
-
 def write_page(
-    run: Run,
-    lakehouse: Lakehouse,
-    target: str,
-    chosen: Selection,
-    *,
-    made_of: str = "",
-    readers: For = For.PAGE,
+    run: Run, target: str, chosen: Selection, *, made_of: str = "", readers: For = For.PAGE
 ) -> Facts:
     """Write the page of a selection to a path or URI, with a mark of what it was made of.
 
     The facts are read for other readers, too.
 
     Raises:
-        ReportError: The file cannot be written.
+        GroupledgerError: The file cannot be written.
     """
 
     def read() -> Facts:
-        with configured(run.spark, "report", state_of(lakehouse).records):
-            return facts_of(lakehouse, _now(), chosen, readers)
+        with configured(run.spark, "report", state_of(run.lakehouse).records):
+            return facts_of(run.lakehouse, _now(), chosen, readers)
 
     with run.step("writing the report"):
         facts, text = _page(read, made_of)
@@ -147,7 +137,7 @@ def put(target: str, text: str, spark: SparkSession | None = None) -> None:
     """Write a page to a path, or to a URI, which takes Spark.
 
     Raises:
-        ReportError: The file cannot be written.
+        GroupledgerError: The file cannot be written.
     """
     try:
         if spark is None or local_path(target) is not None:
@@ -156,9 +146,9 @@ def put(target: str, text: str, spark: SparkSession | None = None) -> None:
             files.write(spark, target, text)
     except Py4JJavaError as error:
         reason = error.java_exception.getMessage() or error.java_exception.getClass().getName()
-        raise ReportError(
+        raise GroupledgerError(
             f"the report {target} cannot be written: {' '.join(reason.split())}"
         ) from error
     except OSError as error:
         reason = error.strerror or type(error).__name__
-        raise ReportError(f"the report {target} cannot be written: {reason}") from error
+        raise GroupledgerError(f"the report {target} cannot be written: {reason}") from error

@@ -78,8 +78,7 @@ def run_job(
             summary=summary,
             seconds=seconds,
         )
-        _look_for_tables(run)
-        _look_for_cluster(run)
+        _look_for_rows(run)
         with writers.announced(run):
             run.seconds["start"] = round(time.monotonic() - started, 3)
             _work(job, run)
@@ -196,16 +195,12 @@ def _tidy(spark: SparkSession, *, is_in_doubt: bool) -> None:
         )
 
 
-def _look_for_tables(run: Run) -> None:
-    """Refuse to read where nothing was ever written."""
-    if run.options.like.needs_tables and not run.lakehouse.exists(RECORDS):
-        raise no_tables(run.options)
-
-
-def _look_for_cluster(run: Run) -> None:
-    """Refuse a name that nothing was ever read under: most likely it is misspelt."""
+def _look_for_rows(run: Run) -> None:
+    """Refuse to read what was never written: no tables, or none of a cluster that is misspelt."""
     chosen, lakehouse = run.options, run.lakehouse
     job = chosen.like
+    if job.needs_tables and not lakehouse.exists(RECORDS):
+        raise no_tables(chosen)
     is_any = job.is_for_all and chosen.cluster == job.cluster
     if job.brings_clusters or is_any or not lakehouse.exists(RECORDS):
         return

@@ -17,15 +17,11 @@ _NEW_TABLES_S = 60
 _READY_S = 60
 
 
-class ServeError(GroupledgerError):
-    """The server cannot listen."""
-
-
 def serve(run: Run) -> None:
     """Listen until interrupted; tables that are made meanwhile are found within a minute.
 
     Raises:
-        ServeError: the address cannot be listened on.
+        GroupledgerError: the address cannot be listened on.
     """
     host, port = run.options.host, _free(run.options.host, run.options.port)
     clusters, is_writable = chosen_clusters(run), run.options.write
@@ -65,7 +61,9 @@ def _start(run: Run, host: str, port: int) -> Any:  # noqa: ANN401 - Java
             if probe.connect_ex((host, port)) == 0:
                 return server
         waited.wait(0.1)
-    raise ServeError(f"nothing listens on {host}:{port} after {_READY_S} s (--verbose shows more)")
+    raise GroupledgerError(
+        f"nothing listens on {host}:{port} after {_READY_S} s (--verbose shows more)"
+    )
 
 
 def _free(host: str, port: int) -> int:
@@ -74,7 +72,7 @@ def _free(host: str, port: int) -> int:
         with socket.create_server((host, port)) as probe:
             return int(probe.getsockname()[1])
     except OSError as error:
-        raise ServeError(
+        raise GroupledgerError(
             f"--host {host} --port {port}: cannot listen: {error.strerror or error}"
         ) from error
 

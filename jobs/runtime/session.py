@@ -1,19 +1,22 @@
-"""The Spark session of a job."""
+"""The Spark session of a job, and its JVM, without the lines that each start of one begins with."""
 
 from __future__ import annotations
 
 import gc
 import logging
+import os
+import re
 import signal
+import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 
 from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
-from jobs.runtime import gateway
 from launch.options import Options
 from launch.signals import end_by_signals
 
@@ -23,6 +26,12 @@ _MANY_RECORDS = 100_000
 _FEW_RECORDS = 10_000
 # They print a query error's stack trace as JSON, also of an error that is handled.
 _LOUD_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+
+# Spark asks for a module that Java calls an incubator; SLF4J tells which logger it has found. No
+# option of theirs keeps both silent. An error of SLF4J is `SLF4J(E)`.
+_USUAL = re.compile(rb"WARNING: Using incubator modules: |SLF4J(\([DIW]\))?: ")
+
+_CHUNK = 2**16
 
 
 @contextmanager
@@ -39,7 +48,7 @@ def session(options: Options) -> Iterator[SparkSession]:
     # In the background of a shell script Ctrl-C is for others.
     is_ignored = signal.getsignal(signal.SIGINT) is signal.SIG_IGN
     end_by_signals()
-    gateway.context(SparkConf().setAppName(name), is_verbose=options.verbose)
+    _context(SparkConf().setAppName(name), is_verbose=options.verbose)
     # The context has set a handler of Ctrl-C that asks the JVM.
     signal.signal(signal.SIGINT, signal.SIG_IGN if is_ignored else signal.SIG_DFL)
     end_by_signals()
@@ -49,6 +58,43 @@ def session(options: Options) -> Iterator[SparkSession]:
     finally:
         with suppress(Py4JError, OSError):  # a JVM that is gone is told by who needed it
             spark.stop()
+
+
+def _context(conf: SparkConf, *, is_verbose: bool) -> SparkContext:
+    """Return a new context, or that of spark-submit's own JVM; what a JVM says goes to stderr."""
+    if is_verbose or "PYSPARK_GATEWAY_PORT" in os.environ:
+        return SparkContext.getOrCreate(conf)
+    with without_usual_lines() as stderr:
+        gateway = launch_gateway(conf, {"stderr": stderr})  # type: ignore[no-untyped-call]
+    return SparkContext(conf=conf, gateway=gateway)
+
+
+@contextmanager
+def without_usual_lines() -> Iterator[int]:
+    """Give a file descriptor to start a process with: what it writes there goes on to stderr.
+
+    If the process does not start, all that it has said is out before the error is.
+    """
+    end, start = os.pipe()
+    forwarder = threading.Thread(target=_forward, args=(end,), daemon=True)
+    forwarder.start()
+    try:
+        yield start
+    except BaseException:
+        os.close(start)
+        forwarder.join(timeout=1)
+        raise
+    os.close(start)
+
+
+def _forward(end: int) -> None:
+    # Without a buffer of Python's: one that a thread holds at the end of the process is an error.
+    begun = b""
+    while chunk := os.read(end, _CHUNK):
+        *lines, begun = (begun + chunk).split(b"\n")
+        os.write(2, b"".join(line + b"\n" for line in lines if not _USUAL.match(line)))
+    os.write(2, begun)
+    os.close(end)
 
 
 def forget(spark: SparkSession) -> None:

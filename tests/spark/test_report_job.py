@@ -19,12 +19,13 @@ from pyspark.sql import SparkSession
 
 from detectors.sentences import KINDS
 from jobs.report import report
-from jobs.runtime.page import ReportError, facts_of
+from jobs.runtime.page import facts_of
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import asked_here, quickest
 from lakehouse.queries import Ask, by_spark, tables_of
 from reporting.model import EVERYTHING, PANELS, Facts, For, Panel, Selection
 from reporting.read import newest_anomalies, read_facts, values_of, worst_groups
+from schemas.errors import GroupledgerError
 from schemas.ledger import RunId
 from schemas.tables import (
     ANOMALIES,
@@ -322,5 +323,5 @@ def test_a_page_in_another_store(
     assert "left as it is" not in capsys.readouterr().err
     written(page)
     assert "left as it is" in capsys.readouterr().err
-    with pytest.raises(ReportError, match=r"cannot be written: .* is not a directory"):
+    with pytest.raises(GroupledgerError, match=r"cannot be written: .* is not a directory"):
         written(below)

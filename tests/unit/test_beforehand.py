@@ -14,10 +14,10 @@ from pathlib import Path
 import pytest
 
 from jobs.runtime import beforehand
-from jobs.runtime.beforehand import TargetError, look_ahead
-from jobs.runtime.gateway import without_usual_lines
+from jobs.runtime.beforehand import look_ahead
+from jobs.runtime.session import without_usual_lines
 from launch.command_line import parse
-from schemas.errors import LakehouseError, SourceError
+from schemas.errors import GroupledgerError, LakehouseError, SourceError
 from sources.listeners import refuse_closed_ports
 
 
@@ -64,7 +64,9 @@ class TestTargets:
         file = tmp_path / "file"
         file.write_text("")
         chosen = parse([word.format(file) for word in argv])
-        with pytest.raises(TargetError, match=rf"--{option} {file}.* cannot be written: .* a file"):
+        with pytest.raises(
+            GroupledgerError, match=rf"--{option} {file}.* cannot be written: .* a file"
+        ):
             look_ahead(chosen)
 
     @pytest.mark.parametrize(
@@ -86,7 +88,7 @@ class TestTargets:
 
     def test_what_forbids_even_root_to_write_is_seen(self) -> None:
         with pytest.raises(
-            TargetError, match=r"--lakehouse /proc/none: cannot be written: .*/proc"
+            GroupledgerError, match=r"--lakehouse /proc/none: cannot be written: .*/proc"
         ):
             look_ahead(parse(["decode", "--lakehouse", "/proc/none"]))
 
