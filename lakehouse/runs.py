@@ -12,7 +12,7 @@ import datetime as dt
 import json
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -76,14 +76,10 @@ class StageRun:
 
 
 class LastRuns:
-    """The last runs of one cluster, by stage.
+    """The last runs of one cluster, by stage."""
 
-    Args:
-        read: gives the rows that the ledger has of them, see `newest`.
-    """
-
-    def __init__(self, read: Callable[[], Iterable[LedgerRow]]) -> None:
-        self._read = read
+    def __init__(self, root: str, ask: Ask) -> None:
+        self._root, self._ask = root, ask
         self._last: dict[tuple[str, str], LedgerRow] | None = None
 
     def last(self, stage: str, state: str = DONE) -> LedgerRow | None:
@@ -106,13 +102,16 @@ class LastRuns:
         last = self.last(stage)
         return {} if last is None else last.details
 
+    def _read(self) -> list[LedgerRow]:
+        return newest(self._root, self._ask)
+
 
 class Runs(LastRuns):
     """The ledger of one cluster's runs."""
 
     def __init__(self, tables: Tables, ask: Ask) -> None:
-        super().__init__(lambda: [*self._newest(), *self._unwritten])
-        self._tables, self._ask = tables, ask
+        super().__init__(tables.root, ask)
+        self._tables = tables
         self._unwritten: list[LedgerRow] = []
 
     def done(self, stage: str, after: int, to: int) -> list[LedgerRow]:
@@ -249,8 +248,8 @@ class Runs(LastRuns):
     def _write(self, rows: list[LedgerRow], run: RunId | None = None) -> int | None:
         return self._tables.append(RUNS, [_row_of(row) for row in rows], run)
 
-    def _newest(self) -> list[LedgerRow]:
-        return newest(self._tables.root, self._ask) if self._tables.exists(RUNS) else []
+    def _read(self) -> list[LedgerRow]:
+        return [*(super()._read() if self._tables.exists(RUNS) else ()), *self._unwritten]
 
 
 def newest(root: str, ask: Ask) -> list[LedgerRow]:

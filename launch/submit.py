@@ -123,15 +123,14 @@ def job_process(
     find = jars.present if chosen.job == "check" and target.sees_checkout else jars.fetch
     found_jars = [path for each in needed for path in find(each)]
     java_options = list(_TO_STAY) if chosen.every else []
+    if target.sees_checkout and is_brief(chosen):
+        java_options += _QUICK_COMPILER
+    archive = None if target.sees_checkout else build_archive(jars.cache_folder())
+    arguments = spark_arguments(target, chosen.spark_conf, found_jars, archive, java_options)
     if target.sees_checkout:
-        java_options += _QUICK_COMPILER if is_brief(chosen) else ()
-        arguments = spark_arguments(target, chosen.spark_conf, found_jars, None, java_options)
         env["PYSPARK_SUBMIT_ARGS"] = shlex.join([*arguments, "pyspark-shell"])
         return [sys.executable, *script], env
-    archive = build_archive(jars.cache_folder())
-    arguments = spark_arguments(target, chosen.spark_conf, found_jars, archive, java_options)
-    submit = target.home / "bin" / "spark-submit"
-    return [str(submit), *arguments, *script], env
+    return [str(target.home / "bin" / "spark-submit"), *arguments, *script], env
 
 
 def is_brief(chosen: options.Options) -> bool:

@@ -20,7 +20,7 @@ from lakehouse import files
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import asked_here, quickest
 from lakehouse.queries import Ask
-from lakehouse.runs import LastRuns, newest
+from lakehouse.runs import LastRuns
 from launch.jars import cache_folder
 from launch.options import Options, local_path
 from reporting.charts import libraries
@@ -75,7 +75,7 @@ def here(chosen: Options) -> Here | None:
         return None
     root = Path(path).absolute()
     ask = asked_here(root, chosen.cluster)
-    return Here(root, chosen.cluster, ask, LastRuns(lambda: newest(str(root), ask)))
+    return Here(root, chosen.cluster, ask, LastRuns(str(root), ask))
 
 
 def page_here(tables: Here, chosen: Selection, made_of: str = "") -> str:

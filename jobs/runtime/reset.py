@@ -31,16 +31,14 @@ def known_offsets(run: Run, at: int) -> list[dict[str, Any]]:
         UsageError: there is no such group, or no offset to go back to.
     """
     chosen, where = run.options, zone(run.options.timezone)
-    lakehouse = of_one_cluster(run)
-    log, group = known_log(lakehouse), chosen.group or ""
-    time = f"{to_second(at, where)} ({chosen.timezone})"
-    until = known_until(lakehouse, log)
+    lakehouse, log, until = _of_one_cluster(run)
+    group, time = chosen.group or "", f"{to_second(at, where)} ({chosen.timezone})"
     if at > until:
         raise UsageError(
             f"--offsets-at {time}: the lakehouse knows offsets until {to_second(until, where)}"
         )
     with run.step("reading the offsets"):
-        rows = _rows(lakehouse, at, named(group, log), chosen.topic)
+        rows = _rows(lakehouse, at, _named(group, log), chosen.topic)
     if not rows:
         topic = "" if chosen.topic == EVERY_TOPIC else f" with offsets of {chosen.topic}"
         raise UsageError(
@@ -64,9 +62,7 @@ def unused_groups(run: Run, since: int) -> tuple[list[dict[str, Any]], int]:
     Raises:
         UsageError: the log is not known until then, or there is no such group.
     """
-    lakehouse = of_one_cluster(run)
-    log, time = known_log(lakehouse), f"{to_second(since)} UTC"
-    until = known_until(lakehouse, log)
+    (lakehouse, log, until), time = _of_one_cluster(run), f"{to_second(since)} UTC"
     if since > until:
         raise UsageError(
             f"--unused-since {time}: the lakehouse knows groups until {to_second(until)} UTC"
@@ -74,7 +70,7 @@ def unused_groups(run: Run, since: int) -> tuple[list[dict[str, Any]], int]:
     register(lakehouse, "unused_groups", clusters=[lakehouse.cluster])
     found = run.spark.table("gold.unused_groups").where(f"unused_since <= {time_at(since)}")
     if run.options.group is not None:
-        found = found.where(F.col("group_id").rlike(named(run.options.group, log)))
+        found = found.where(F.col("group_id").rlike(_named(run.options.group, log)))
     with run.step("looking for groups that nobody uses"):
         rows = in_millis(found.orderBy("group_id").toArrow()).to_pylist()
     if not rows:
@@ -82,11 +78,13 @@ def unused_groups(run: Run, since: int) -> tuple[list[dict[str, Any]], int]:
     return rows, until
 
 
-def of_one_cluster(run: Run) -> Lakehouse:
-    """Return the tables as the one cluster sees them that was named, or that there is.
+def _of_one_cluster(run: Run) -> tuple[Lakehouse, Log, int]:
+    """Return the tables of the one cluster that was named, or that there is, and what it knows.
+
+    That is which groups it has, and until when commits are known, in epoch milliseconds.
 
     Raises:
-        UsageError: there are several clusters.
+        UsageError: there are several clusters, or it has no group.
     """
     name = run.options.cluster
     if name == EVERY_CLUSTER:
@@ -94,7 +92,12 @@ def of_one_cluster(run: Run) -> Lakehouse:
         if len(held) > 1:
             raise UsageError(f"--cluster: name one of the clusters {', '.join(held)}")
         (name,) = held
-    return Lakehouse(run.spark, run.lakehouse.root, name)
+    lakehouse = Lakehouse(run.spark, run.lakehouse.root, name)
+    log = known_log(lakehouse)
+    # Nobody knows what came after the newest record of files.
+    newest = F.unix_millis(F.max(F.coalesce("record_timestamp", "committed_at")))
+    ((last,),) = lakehouse.read(COMMITTED_OFFSETS).agg(newest).collect()
+    return lakehouse, log, max(log.known_until, last or 0)
 
 
 def known_log(lakehouse: Lakehouse, ask: Ask | None = None) -> Log:
@@ -109,15 +112,7 @@ def known_log(lakehouse: Lakehouse, ask: Ask | None = None) -> Log:
     return log
 
 
-def known_until(lakehouse: Lakehouse, log: Log) -> int:
-    """Return until when commits are known, in epoch milliseconds."""
-    # Nobody knows what came after the newest record of files.
-    newest = F.unix_millis(F.max(F.coalesce("record_timestamp", "committed_at")))
-    ((last,),) = lakehouse.read(COMMITTED_OFFSETS).agg(newest).collect()
-    return max(log.known_until, last or 0)
-
-
-def named(group: str, log: Log) -> str:
+def _named(group: str, log: Log) -> str:
     """Return the pattern of the group of an id, or of those whose whole ids match it."""
     return Selection(quoted(group) if group in log.groups else group).pattern or ""
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from pyspark.sql import SparkSession
@@ -38,8 +39,8 @@ def test_many_small_files_become_few_and_runs_go_on(
     orphan.write_bytes(b"of a run that was killed")
     os.utime(orphan, (time.time() - 10 * 86_400,) * 2)
     # A table that is younger than what is kept has nothing to delete.
-    now_ms = int(time.time() * 1000)
-    monkeypatch.setattr("jobs.maintain._now_ms", lambda: now_ms + 10 * 86_400_000)
+    later = time.time() + 10 * 86_400
+    monkeypatch.setattr("jobs.maintain.time", SimpleNamespace(time=lambda: later))
 
     dry = run("maintain", "--lakehouse", root, "--dry-run")
     assert "1 old files to delete" in " ".join(dry.out.split())
