@@ -22,14 +22,8 @@ ROWS = "row_count"
 
 _SAMPLES = 3
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
-# The column that says which rows of a table are new, and the placeholder in SQL for them.
-_NEW = {
-    "ingest_run": "{ingest_runs}",
-    "decode_run": "{decode_runs}",
-    "history_run": "{history_runs}",
-    "anomalies_run": "{anomalies_runs}",
-    "lag_run": "{lag_runs}",
-}
+# Columns that say which rows of a table are new; the placeholder for them is their plural.
+_NEW = ("ingest_run", "decode_run", "history_run", "anomalies_run", "lag_run")
 # Their rows say what was done, and nothing rests on one of a former run.
 _BOOKKEEPING = {"bronze.runs", "gold.alerts", "dq.results"}
 
@@ -147,7 +141,7 @@ def _by_key(spec: TableSpec, *, is_counted: bool) -> tuple[Check, ...]:
 
 def _of_table(spec: TableSpec, declared: dict[str, Any], by_key: Sequence[Check]) -> Suite:
     """Return the suite of a table's own rows: what its declaration says, and its suite."""
-    new = next((_NEW[c.name] for c in spec.columns if c.name in _NEW), "true")
+    new = next((f"{{{c.name}s}}" for c in spec.columns if c.name in _NEW), "true")
     every = f"SELECT * FROM {spec.name} WHERE {new}"  # noqa: S608 - the names are ours
     source = declared.get("source", every).strip()
     facts = ["*", *declared.get("facts", ())]

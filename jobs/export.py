@@ -131,7 +131,9 @@ def _load(part: Path, schemas: dict[str, StructType]) -> None:
             database.register("rows_of_one", rows)
             database.execute(f"CREATE TABLE {name} AS SELECT * FROM rows_of_one")  # noqa: S608
             database.unregister("rows_of_one")
-            database.execute(f"COMMENT ON TABLE {name} IS {in_quotes(_about(name))}")
+            table = all_tables().get(name)
+            about = description(view_texts()[name]) if table is None else table.grain
+            database.execute(f"COMMENT ON TABLE {name} IS {in_quotes(about)}")
             for field in schema.fields:
                 comment = field.metadata.get("comment")
                 if comment:
@@ -141,12 +143,6 @@ def _load(part: Path, schemas: dict[str, StructType]) -> None:
             database.execute(text)
             kind = "MACRO TABLE" if "CREATE MACRO" in text else "VIEW"
             database.execute(f"COMMENT ON {kind} {name} IS {in_quotes(description(text))}")
-
-
-def _about(name: str) -> str:
-    """Return what one row of a table or view is."""
-    table = all_tables().get(name)
-    return description(view_texts()[name]) if table is None else table.grain
 
 
 def _check(target: Path, names: set[str], *, is_file: bool) -> None:

@@ -22,6 +22,7 @@ from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from jobs.runtime.state import state_of
 from lakehouse.lakehouse import Lakehouse
+from lakehouse.runs import LedgerRow
 from lakehouse.tables import FEW_ROWS
 from reporting.screen import titled
 from reporting.text import printable
@@ -365,7 +366,10 @@ def _recovered(lakehouse: Lakehouse, state: State) -> State:
         if note is None:  # Delta keeps them for a month
             (at,) = records.agg(F.min("ingested_at")).collect()[0]
             now = at.astimezone(dt.timezone.utc)
-            ranges = [_unsaid(r) for r in state.file_ranges(found)]
+            ranges = [  # without what only the source could say
+                replace(r, first_offset_available=None, last_offset_available=None, source=None)
+                for r in state.file_ranges(found)
+            ]
         else:
             now = dt.datetime.fromisoformat(note["at"])
             ranges = [Range(**of_range) for of_range in note["ranges"]]
@@ -375,11 +379,6 @@ def _recovered(lakehouse: Lakehouse, state: State) -> State:
     if state.run > lakehouse.runs.last_number(Stage.INGEST):
         _note(lakehouse, state, None, version=newest)
     return state
-
-
-def _unsaid(r: Range) -> Range:
-    """Leave out what only the source could say."""
-    return replace(r, first_offset_available=None, last_offset_available=None, source=None)
 
 
 def _note(
@@ -393,16 +392,14 @@ def _note(
     """Note the run that a state is behind; without `types`, what it brought is not known."""
     last = lakehouse.runs.last(Stage.INGEST)
     former = {} if last is None else last.versions
-    lakehouse.runs.note(
-        RunId(Stage.INGEST, state.run),
-        seconds=seconds,
-        rows={} if types is None else {RECORDS.name: sum(types.values())},
-        details={
-            **({} if types is None else {Detail.TYPES: types}),
-            Detail.STATE: state.noted(),
-            Detail.VERSIONS: lakehouse.versions([COVERAGE], former) | {RECORDS.name: version},
-        },
-    )
+    details = {
+        **({} if types is None else {Detail.TYPES: types}),
+        Detail.STATE: state.noted(),
+        Detail.VERSIONS: lakehouse.versions([COVERAGE], former) | {RECORDS.name: version},
+    }
+    rows = {} if types is None else {RECORDS.name: sum(types.values())}
+    row = LedgerRow(Stage.INGEST, state.run, seconds=seconds, rows=rows, details=details)
+    lakehouse.runs.note(row)
 
 
 def _last_run(lakehouse: Lakehouse, state: State) -> int:

@@ -6,7 +6,6 @@ rows of gold.lag in one commit or not at all, and the next run is a sample of it
 
 from __future__ import annotations
 
-import datetime as dt
 import sys
 
 import pyarrow as pa
@@ -16,6 +15,7 @@ from pyspark.sql import functions as F
 from jobs.runtime.findings import some
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
+from lakehouse.runs import LedgerRow
 from offsets.measure import known_until
 from offsets.transform import measured, with_samples
 from reporting.text import records_behind, short_name
@@ -26,8 +26,6 @@ from schemas.tables import COMMITTED_OFFSETS, LAG, LOG_OFFSETS
 from sources import kafka
 from sources.log_offsets import NO_LOG, NOT_AUTHORIZED, Sample, UnsupportedError, sample
 
-_EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.timezone.utc)
-_MICROSECOND = dt.timedelta(microseconds=1)
 _LOGS = pa.schema(
     {
         "topic": pa.string(),
@@ -100,7 +98,7 @@ def _known_until(run: Run, found: Sample, positions: dict[int, int]) -> dict[int
         {row.record_partition: row.at for row in last.collect()},
         positions,
         {x.partition: x.end for x in found.logs if x.topic == topic and x.end is not None},
-        sampled_at=(found.at - _EPOCH) // _MICROSECOND,
+        sampled_at=pa.scalar(found.at).value,  # in microseconds
     )
 
 
@@ -119,7 +117,7 @@ def _write(run: Run, committed: DataFrame, found: Sample, until: dict[int, int])
     still_there = logs.where(F.col("problem").isNull() | (F.col("problem") != NO_LOG))
     lakehouse.replace(LOG_OFFSETS, still_there, number)
     partitions = _summarize(run, lags)
-    lakehouse.runs.note(number, rows={LAG.name: partitions})
+    lakehouse.runs.note(LedgerRow(*number, rows={LAG.name: partitions}))
 
 
 def _summarize(run: Run, lags: DataFrame) -> int:

@@ -16,9 +16,10 @@ from rich.table import Table
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from lakehouse import upkeep
+from lakehouse.runs import LedgerRow
 from lakehouse.upkeep import Stored
 from reporting.screen import titled
-from schemas.ledger import Detail, RunId, Stage
+from schemas.ledger import Detail, Stage
 from schemas.tables import LAG, RESULTS, TableSpec, all_tables
 
 _AT_ONCE = 3
@@ -67,8 +68,9 @@ def maintain(run: Run) -> None:
     if is_dry:
         run.say("nothing was changed (--dry-run)")
     elif new := {k.spec.name: before_ms for k in kept if k.is_vacuumed}:
-        number = RunId(Stage.MAINTAIN, lakehouse.runs.last_number(Stage.MAINTAIN) + 1)
-        lakehouse.runs.note(number, details={Detail.VACUUMED: vacuumed | new})
+        number = lakehouse.runs.last_number(Stage.MAINTAIN) + 1
+        details = {Detail.VACUUMED: vacuumed | new}
+        lakehouse.runs.note(LedgerRow(Stage.MAINTAIN, number, details=details))
 
 
 def _forget(run: Run) -> int:

@@ -62,10 +62,6 @@ class Changes:
     records: int  # how many records have been decoded
     values: dict[str, str]  # SQL for the placeholders in the suites
 
-    def has(self, suite: Suite) -> bool:
-        """Return whether there is a value for each placeholder of a suite."""
-        return suite.placeholders <= self.values.keys()
-
 
 def validate(run: Run) -> None:
     """Check what is expected of the tables; write and print what was found."""
@@ -197,7 +193,7 @@ def _earliest(stage: StageRun, runs: list[LedgerRow], what: str) -> str:
 
 def _due(lakehouse: Lakehouse, changes: Changes) -> list[Suite]:
     """Return the suites with something new to check, as far as their tables have been made."""
-    chosen = [suite for suite in suites() if changes.has(suite)]
+    chosen = [suite for suite in suites() if suite.placeholders <= changes.values.keys()]
     named = {suite: tables_of(filled(suite.rows, changes.values)) for suite in chosen}
     made = {n for names in named.values() for n in names if lakehouse.exists(all_tables()[n])}
     return [suite for suite in chosen if named[suite] <= made and named[suite] & changes.tables]

@@ -185,7 +185,7 @@ class Runs(LastRuns):
                 run = self._unfinished(stage)
         started = time.monotonic()
         yield run
-        self._note(
+        self.note(
             LedgerRow(
                 *run.id,
                 after_run=run.after,
@@ -208,18 +208,8 @@ class Runs(LastRuns):
             rows, self._unwritten = self._unwritten, []
             self._write(rows)
 
-    def note(
-        self,
-        run: RunId,
-        *,
-        seconds: float | None = None,
-        rows: dict[str, int] | None = None,
-        details: dict[str, Any] | None = None,
-    ) -> None:
+    def note(self, row: LedgerRow) -> None:
         """Note a run as done; `write` says so in the ledger, or the next plan does."""
-        self._note(LedgerRow(*run, seconds=seconds, rows=rows or {}, details=details or {}))
-
-    def _note(self, row: LedgerRow) -> None:
         self._unwritten.append(row)
         if self._last is not None:
             self._last[row.stage, row.state] = row

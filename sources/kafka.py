@@ -11,7 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -78,12 +78,8 @@ class Cluster:
     """
 
     bootstrap_servers: str
-    properties: Mapping[str, str]
+    properties: Mapping[str, str] = field(repr=False)
     isolation_level: str
-
-    def __repr__(self) -> str:
-        """Show the address, not the properties."""
-        return f"Cluster({self.bootstrap_servers})"
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,11 @@ from __future__ import annotations
 
 import importlib.util
 import socket
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Iterator
+
+from pyspark.sql import SparkSession
 
 from schemas.errors import GroupledgerError
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
-
-    from pyspark.sql import SparkSession
 
 # What the stages import in tasks, and what Spark itself does to pass Arrow batches.
 NEEDED = ("numpy", "orjson", "pandas", "pyarrow")

@@ -18,6 +18,7 @@ from pyspark.sql import functions as F
 
 from jobs.runtime.run import Run
 from lakehouse.lakehouse import Lakehouse
+from lakehouse.runs import LedgerRow
 from reporting.alerts import (
     AGAIN,
     ALERTMANAGER,
@@ -83,8 +84,8 @@ def notify(run: Run) -> None:
             return
         error = post_once(outlet, once, claims)
         if error is None and posted_to != as_of:
-            done = RunId(Stage.NOTIFY, runs.last_number(Stage.NOTIFY) + 1)
-            runs.note(done, rows={ALERTS.name: len(once)}, details={Detail.AS_OF: as_of})
+            number, rows = runs.last_number(Stage.NOTIFY) + 1, {ALERTS.name: len(once)}
+            runs.note(LedgerRow(Stage.NOTIFY, number, rows=rows, details={Detail.AS_OF: as_of}))
             runs.write()
         if error is None:
             error = post_again(outlet, again)

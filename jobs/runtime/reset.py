@@ -31,8 +31,8 @@ def known_offsets(run: Run, at: int) -> list[dict[str, Any]]:
         UsageError: there is no such group, or no offset to go back to.
     """
     chosen, where = run.options, zone(run.options.timezone)
-    lakehouse, log, until = _of_one_cluster(run)
-    group, time = chosen.group or "", f"{to_second(at, where)} ({chosen.timezone})"
+    (lakehouse, log, until), group = _of_one_cluster(run), chosen.group or ""
+    time = f"{to_second(at, where)} ({chosen.timezone})"
     if at > until:
         raise UsageError(
             f"--offsets-at {time}: the lakehouse knows offsets until {to_second(until, where)}"

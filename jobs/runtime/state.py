@@ -42,14 +42,13 @@ def _state_covered(lakehouse: Lakehouse) -> State:
     )
     found = by_partition.collect()
 
-    def newest(name: str) -> Any:  # noqa: ANN401 - of a column, or a struct of one
-        return max((row[name] for row in found if row[name] is not None), default=None)
+    def newest(name: str, none: int | None = None) -> Any:  # noqa: ANN401 - or a struct of a column
+        return max((row[name] for row in found if row[name] is not None), default=none)
 
     topic_id, kafka_cluster_id = newest("topic_id"), newest("kafka_cluster_id")
-    run, run_with_records = newest("run"), newest("run_with_records")
     return State(
-        run=-1 if run is None else run,
-        run_with_records=-1 if run_with_records is None else run_with_records,
+        run=newest("run", -1),
+        run_with_records=newest("run_with_records", -1),
         records=sum(row.records for row in found),
         topic=newest("topic"),
         positions={(row.topic, row.record_partition): row.next_offset for row in found},

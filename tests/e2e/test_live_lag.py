@@ -20,6 +20,7 @@ from jobs import pipeline as pipeline_job
 from jobs.lag import lag
 from jobs.runtime.run import Run
 from lakehouse.lakehouse import Lakehouse
+from lakehouse.runs import LedgerRow
 from schemas.ledger import RunId
 from schemas.tables import COMMITTED_OFFSETS, COVERAGE, LAG, LOG_OFFSETS
 from sources import kafka, log_offsets
@@ -53,7 +54,7 @@ def known(spark: SparkSession, root: Path, commits: list[tuple[str, str, int, in
     ]
     lakehouse, run_id = Lakehouse(spark, str(root / "lakehouse"), "default"), RunId("history", 0)
     lakehouse.append(COMMITTED_OFFSETS, rows, run_id)
-    lakehouse.runs.note(run_id, details={"positions": {NO_PARTITION: len(commits)}})
+    lakehouse.runs.note(LedgerRow(*run_id, details={"positions": {NO_PARTITION: len(commits)}}))
     return lakehouse.root
 
 

@@ -609,7 +609,7 @@ def _as_if_by(lakehouse: Lakehouse, decoder: str, in_quarantine: int) -> None:
     assert last is not None
     details = last.details | {"decoder": decoder, "in_quarantine": in_quarantine}
     rows = {"silver.quarantine": in_quarantine}
-    ranged = {"after": last.after_run, "to": last.to_run}
+    ranged = {"after_run": last.after_run, "to_run": last.to_run}
     noted(lakehouse, RunId("decode", last.run), **ranged, rows=rows, details=details)
 
 

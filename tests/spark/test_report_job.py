@@ -23,6 +23,7 @@ from jobs.runtime.page import facts_of
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import asked_here, quickest
 from lakehouse.queries import Ask, by_spark, tables_of
+from lakehouse.runs import LedgerRow
 from reporting.model import EVERYTHING, PANELS, Facts, For, Panel, Selection
 from reporting.read import newest_anomalies, read_facts, values_of, worst_groups
 from schemas.errors import GroupledgerError
@@ -263,7 +264,7 @@ def test_the_pipeline_writes_the_report_where_it_is_configured(
         found = {"table_name": "bronze.records", "expectation": "e", "severity": "warning"}
         found |= {"validation_run": number, "success": False, "at": at, "rows_unexpected": broken}
         held.append(RESULTS, [found], RunId("validate", number))
-        held.runs.note(RunId("validate", number))
+        held.runs.note(LedgerRow("validate", number))
     report(again)
     (finding,) = data_of(path)["quality"]["findings"]
     assert (finding["expectation"], finding["rows_unexpected"]) == ("e", 2)

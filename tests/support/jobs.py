@@ -37,6 +37,7 @@ from jobs.sql import sql
 from jobs.validate import validate
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.queries import on_views, tables_of, view_of
+from lakehouse.runs import LedgerRow
 from launch.command_line import parse
 from schemas.columns import arrow_schema
 from schemas.ledger import RunId
@@ -176,10 +177,10 @@ _OF_THE_MOMENT = frozenset({"ingested_at", "observed_at", "at", "sampled_at", "s
 """Columns with wall-clock times."""
 
 
-def noted(lakehouse: Lakehouse, run: RunId, **noted: Any) -> None:  # noqa: ANN401 - as `Runs.note`
+def noted(lakehouse: Lakehouse, run: RunId, **noted: Any) -> None:  # noqa: ANN401 - as `LedgerRow`
     """Have the ledger say that a run is done."""
     runs = Lakehouse(lakehouse.spark, lakehouse.root, lakehouse.cluster).runs
-    runs.note(run, **noted)
+    runs.note(LedgerRow(*run, **noted))
     runs.write()
 
 

@@ -194,5 +194,5 @@ def killed_before_it_is_noted() -> Iterator[None]:
         raise KeyboardInterrupt
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Runs, "_note", killed)
+        patch.setattr(Runs, "note", killed)
         yield

@@ -15,6 +15,7 @@ from rich.console import Console
 from jobs.runtime import notify as notify_module
 from jobs.runtime.notify import notify
 from jobs.runtime.run import Run
+from lakehouse.runs import LedgerRow
 from launch.command_line import parse
 from reporting import alerts
 from reporting.alerts import POSTED, Alert, Rule, due
@@ -41,8 +42,8 @@ class Ledger:
     def write(self) -> None:
         """What is noted is written at once."""
 
-    def note(self, run: RunId, details: dict[str, Any], **_: object) -> None:
-        self.noted.setdefault(run.stage, []).append(SimpleNamespace(details=details))
+    def note(self, row: LedgerRow) -> None:
+        self.noted.setdefault(row.stage, []).append(SimpleNamespace(details=row.details))
 
 
 class Kept:
@@ -100,7 +101,7 @@ def found(lakehouse: Kept, *rows: dict[str, Any], days: int = 0) -> None:
     """Let an anomalies run have found these, some days after the first one."""
     lakehouse.anomalies = list(rows)
     as_of = round((NOW + dt.timedelta(days=days)).timestamp() * 1000)
-    lakehouse.runs.note(SimpleNamespace(stage="anomalies"), {"as_of": as_of})
+    lakehouse.runs.note(LedgerRow("anomalies", 0, details={"as_of": as_of}))
 
 
 def test_each_is_posted_once_for_each_severity(webhook: Webhook, lakehouse: Kept) -> None:
