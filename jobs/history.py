@@ -434,20 +434,15 @@ def _summed_up(rows: DataFrame, before: dict[int, int]) -> _Totals:
     )
 
 
+@dataclass(frozen=True)
 class _Tables:
     """Writes the rows of a run, each table once."""
 
-    def __init__(
-        self,
-        lakehouse: Lakehouse,
-        stage: StageRun,
-        rows: dict[str, DataFrame],
-        replayed: list[str],
-        totals: _Totals,
-    ) -> None:
-        self._lakehouse, self._stage, self._rows = lakehouse, stage, rows
-        self._replayed, self._totals = replayed, totals
-        self._changed = _named(lakehouse, totals.groups)
+    lakehouse: Lakehouse
+    stage: StageRun
+    rows: dict[str, DataFrame]  # by table, those of all that are held together
+    replayed: list[str]
+    totals: _Totals
 
     def write_open(self, table: str) -> None:
         """Add the rows that are settled, and replace the former open ones."""
@@ -460,21 +455,21 @@ class _Tables:
 
     def write_hours(self) -> None:
         """Add the hours; those that earlier runs had begun go on."""
-        hours, first = rows_of(self._rows[HOURS], HOURS), self._totals.first_hour
+        hours, first = rows_of(self.rows[HOURS], HOURS), self.totals.first_hour
         may_go_on = "hour IS NULL"
         if first is not None:
             may_go_on += f" OR hour >= timestamp_millis({first})"
         if self._goes_on:
-            earlier = self._lakehouse.read(_SPECS[HOURS]).where(may_go_on).select(*hours.columns)
-            if self._replayed:
-                earlier = _without(earlier, _named(self._lakehouse, self._replayed))
+            earlier = self.lakehouse.read(_SPECS[HOURS]).where(may_go_on).select(*hours.columns)
+            if self.replayed:
+                earlier = _without(earlier, _named(self.lakehouse, self.replayed))
             joined = joined_hours(earlier.unionByName(hours))
             hours = rows_of(joined.localCheckpoint(eager=False), HOURS)
         self._put(HOURS, hours, may_go_on)
 
     def write_committed(self) -> None:
         """Write the last commit of each partition, also of those without new records."""
-        self._put(LATEST, rows_of(self._rows[LATEST], LATEST), EVERY_ROW)
+        self._put(LATEST, rows_of(self.rows[LATEST], LATEST), EVERY_ROW)
 
     def write_checkpoints(self) -> None:
         """Write the checkpoint of each group, also of those without new records."""
@@ -484,40 +479,41 @@ class _Tables:
 
     @property
     def _goes_on(self) -> bool:
-        return bool(self._stage.former) and not self._stage.is_refresh
+        return bool(self.stage.former) and not self.stage.is_refresh
 
     def _is_touched(self, table: str) -> bool:
-        return bool(self._totals.counts.get(table) or self._replayed)
+        return bool(self.totals.counts.get(table) or self.replayed)
 
     def _with_unchanged(self, table: str, rows: DataFrame, where: str) -> DataFrame:
         """Add the rows that meet a condition of groups without new records."""
         if not self._goes_on or not self._is_touched(table):
             return rows
-        kept = _without(self._lakehouse.read(_SPECS[table]).where(where), self._changed)
+        changed = _named(self.lakehouse, self.totals.groups)
+        kept = _without(self.lakehouse.read(_SPECS[table]).where(where), changed)
         return rows.unionByName(kept.select(*rows.columns).localCheckpoint(eager=False))
 
     def _put(self, table: str, rows: DataFrame, where: str | None) -> None:
         """Replace the rows that meet a condition, or are of rebuilt groups, by new ones."""
-        lakehouse, stage, spec = self._lakehouse, self._stage, _SPECS[table]
+        lakehouse, stage, spec = self.lakehouse, self.stage, _SPECS[table]
         if stage.is_refresh:
             if self._is_touched(table) or lakehouse.exists(spec):
                 lakehouse.replace(spec, rows, stage.id)
             return
         if not self._is_touched(table):
             return
-        if self._replayed:
-            where = f"({where or 'false'}) OR {among('group_id', self._replayed)}"
+        if self.replayed:
+            where = f"({where or 'false'}) OR {among('group_id', self.replayed)}"
         if where is None or not stage.former:
             lakehouse.append(spec, rows, stage.id)
         else:
             lakehouse.replace(spec, rows, stage.id, where)
         # The tables may have other rows of a run that was killed than are made now.
-        if not stage.is_resumed and sum(self._totals.counts.values()) <= FEW_ROWS:
+        if not stage.is_resumed and sum(self.totals.counts.values()) <= FEW_ROWS:
             lakehouse.keep(spec, rows, None if where == EVERY_ROW else stage.id.number)
 
     def _numbered(self, table: str) -> DataFrame:
-        number = F.lit(self._stage.id.number).cast("bigint")
-        return rows_of(self._rows[table], table).withColumn(_RUN, number)
+        number = F.lit(self.stage.id.number).cast("bigint")
+        return rows_of(self.rows[table], table).withColumn(_RUN, number)
 
 
 if __name__ == "__main__":

@@ -25,12 +25,6 @@ _CLUSTER = column(
 )
 
 
-_RUN_COLUMNS = frozenset(
-    {"run", *(f"{stage}_run" for stage in ("ingest", "decode", "history", "anomalies", "lag"))}
-    | {"validation_run"}
-)
-
-
 @dataclass(frozen=True)
 class TableSpec:
     """One Delta table."""
@@ -61,7 +55,7 @@ class TableSpec:
     @property
     def run_column(self) -> str | None:
         """Name the column with the number of the run that wrote a row; None without one."""
-        return next((name for name in self.skipping if name in _RUN_COLUMNS), None)
+        return next((name for name in self.skipping if name.split("_")[-1] == "run"), None)
 
 
 _AT_A_POSITION = ("position", "record_partition >= 0 AND record_offset >= 0")

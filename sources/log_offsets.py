@@ -165,12 +165,12 @@ def _sasl_options(properties: Mapping[str, str]) -> dict[str, Any]:
     found = _jaas_options(properties)
     if not {"username", "password"} <= found.keys():
         raise SourceError("--kafka-config: sasl.jaas.config names no username and password")
-    if _plain(found.get("tokenauth", "")) == "true":
+    if found.get("tokenauth") == "true":
         raise UnsupportedError("--kafka-config: lag cannot log in by a delegation token")
     return {
         "sasl_mechanism": mechanism,
-        "sasl_plain_username": _plain(found["username"]),
-        "sasl_plain_password": _plain(found["password"]),
+        "sasl_plain_username": found["username"],
+        "sasl_plain_password": found["password"],
     }
 
 
@@ -185,16 +185,16 @@ def principal(properties: Mapping[str, str]) -> str | None:
         has_certificate = any(name.startswith("ssl.keystore.") for name in properties)
         return None if has_certificate and protocol == "SSL" else "User:ANONYMOUS"
     name = _jaas_options(properties).get("username")
-    return None if name is None else f"User:{_plain(name)}"
+    return None if name is None else f"User:{name}"
 
 
 def _jaas_options(properties: Mapping[str, str]) -> dict[str, str]:
-    return dict(_JAAS_OPTION.findall(properties.get("sasl.jaas.config", "")))
-
-
-def _plain(value: str) -> str:
-    """Take the quotes and escapes of JAAS from a value."""
-    return re.sub(r"\\(.)", r"\1", value[1:-1]) if value[:1] in {'"', "'"} else value
+    """Return the options of a login, without the quotes and escapes of JAAS."""
+    found = dict(_JAAS_OPTION.findall(properties.get("sasl.jaas.config", "")))
+    for name, value in found.items():
+        if value[0] in "\"'":
+            found[name] = re.sub(r"\\(.)", r"\1", value[1:-1])
+    return found
 
 
 def _ssl_context(properties: Mapping[str, str]) -> ssl.SSLContext:

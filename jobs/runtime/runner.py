@@ -54,30 +54,24 @@ def run_job(
             return _ended(told)
         with session(chosen) as spark:
             if chosen.every_s is None:
-                return once(spark, chosen, err, started)
+                return once(spark, told, started)
 
             def one(begun: float) -> int:
                 seconds.clear()
                 summary.clear()
-                status = _status(partial(once, spark, chosen, err, begun), chosen, err)
+                status = _status(partial(once, spark, told, begun), chosen, err)
                 status = _measured(measure, chosen, err, status)
                 _tidy(spark, is_in_doubt=status != 0)
                 return status
 
             return _again(one, _times(chosen.every_s))
 
-    def once(spark: SparkSession, chosen: Options, err: Console, started: float) -> int:
+    def once(spark: SparkSession, told: Told, started: float) -> int:
+        chosen = told.options
         if chosen.like.has_tasks:
             executors.look_at_executors(spark)
-        run = Run(
-            spark=spark,
-            options=chosen,
-            lakehouse=Lakehouse(spark, chosen.lakehouse, chosen.cluster),
-            out=Console(),
-            err=err,
-            summary=summary,
-            seconds=seconds,
-        )
+        lakehouse = Lakehouse(spark, chosen.lakehouse, chosen.cluster)
+        run = Run(**vars(told), spark=spark, lakehouse=lakehouse)
         _look_for_rows(run)
         with writers.announced(run):
             run.seconds["start"] = round(time.monotonic() - started, 3)
