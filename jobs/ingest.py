@@ -390,8 +390,7 @@ def _note(
     seconds: float | None = None,
 ) -> None:
     """Note the run that a state is behind; without `types`, what it brought is not known."""
-    last = lakehouse.runs.last(Stage.INGEST)
-    former = {} if last is None else last.versions
+    former = lakehouse.runs.last_details(Stage.INGEST).get(Detail.VERSIONS, {})
     details = {
         **({} if types is None else {Detail.TYPES: types}),
         Detail.STATE: state.noted(),
