@@ -10,8 +10,6 @@ from typing import NamedTuple
 from detectors.model import HOUR_MS, MINUTE_MS, Row
 
 LogPosition = tuple[int, int]
-
-
 _MOST = 2**63 - 1
 _USUAL_TIMEOUT_MS, _LONGEST_WORK_MS = 5 * MINUTE_MS, 6 * HOUR_MS
 
@@ -83,9 +81,8 @@ class Memberships:
     """
 
     def __init__(self, known: list[Membership]) -> None:
-        self._known = sorted(known, key=_position)
+        self._known = sorted(known, key=lambda p: p.position)
         self._positions = [p.position for p in self._known]
-        self._empty = [p for p in self._known if not p.members]
 
     def at(self, position: LogPosition) -> Membership | None:
         """Return the group as of a position; None before the first record of its own there."""
@@ -123,27 +120,6 @@ class Memberships:
         """The times of the records."""
         return [p.timestamp for p in self._known if p.timestamp is not None]
 
-    def emptied(self, first: LogPosition, last: int | None = None) -> Membership | None:
-        """Return the first record behind a position that shows the group empty."""
-        number = bisect_right(self._empty, first, key=_position)
-        found = self._empty[number] if number < len(self._empty) else None
-        if found is None or found.record_partition != first[0]:
-            return None
-        return found if last is None or found.offset <= last else None
-
-    def back(self, first: LogPosition, last: int | None = None) -> Membership | None:
-        """Return the record since which a group that was empty at `first` has members again.
-
-        It is looked for up to the offset `last`, or the last record of the group's own.
-        """
-        found = self.last(first[0], last)
-        if found is None or not found.members or found.position <= first:
-            return None
-        number = bisect_right(self._positions, found.position) - 1
-        while self._known[number - 1].members:
-            number -= 1
-        return self._known[number]
-
     def absences(
         self, first: LogPosition, last: int | None = None
     ) -> list[tuple[Membership, Membership | None]]:
@@ -164,11 +140,6 @@ class Memberships:
                 found.append((known, None))
         return found
 
-    def starts(self, first: LogPosition, last: int | None = None) -> list[Membership]:
-        """Return since when members were there again that are gone; see `absences`."""
-        known = self.absences(first, last)
-        return [back for _, back in known[:-1] if back is not None]
-
     def since(self, position: LogPosition) -> list[Membership]:
         """Return what is still needed for events from a position on."""
         now = self.at(position)
@@ -177,7 +148,3 @@ class Memberships:
             for p in self._known
             if p.record_partition != position[0] or p.position >= (now or p).position
         ]
-
-
-def _position(membership: Membership) -> LogPosition:
-    return membership.position

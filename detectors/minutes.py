@@ -203,16 +203,16 @@ def _commit_stall(
     since = Position(*position, last["last_at"])
     before = None if offset is None else offset - 1
     # Offsets may have been set while it was empty.
-    emptied = memberships.emptied(position, before) if group.members else group
-    if emptied is None or emptied.timestamp is None:
+    absences = memberships.absences(position, before)
+    if not absences or (emptied := absences[0][0]).timestamp is None:
         return _stalls(track, group, since, (until, offset))
-    starts = [s.timestamp or 0 for s in memberships.starts(emptied.position, before)]
+    starts = [back.timestamp or 0 for _, back in absences[:-1] if back is not None]
     if starts and _stalls(track, group, since, (until, offset), starts=starts):
         return True
     ended = emptied.timestamp, emptied.offset
     is_found = bool(group.members) and _stalls(track, group, since, ended, is_commit=False)
     # Since they are there again, nobody has committed either.
-    back = memberships.back(emptied.position, before)
+    _, back = absences[-1]
     if back is not None and back.timestamp is not None:
         since = Position(*back.position, back.timestamp)
         is_found |= _stalls(track, back, since, (until, offset))
