@@ -98,9 +98,25 @@ def detected(
     partitions that could not be read to their end, `lost` the last offset of each that was lost
     before it could be read.
     """
-    known = {"known_until": known_until, "lost": lost}
-    rows = _anomalies(_read_rows(batches), thresholds, cluster, now, **known)
-    while of_batch := list(islice(rows, _BATCH_ROWS)):
+
+    def rows() -> Iterator[Row]:
+        for group_id, of_group in groupby(_read_rows(batches), key=itemgetter(0)):
+            if thresholds.ignores(group_id):
+                continue
+            limits = thresholds.of(group_id)
+            detector = GroupDetector(limits, lost=lost)
+            for _, kind, row in of_group:
+                if kind == CHECKPOINT:  # the first, if there is one
+                    detector = GroupDetector(limits, row["state"], lost)
+                else:
+                    detector.take(kind, row)
+            at = detector.time(now, known_until)
+            settled, still_open = detector.settled(), detector.still_open(at)
+            yield from anomaly_rows(settled, still_open, cluster, group_id, limits, now=at)
+            yield {"group_id": group_id, "state": detector.to_json()}
+
+    found = rows()
+    while of_batch := list(islice(found, _BATCH_ROWS)):
         yield batch_of(of_batch, OUTPUT)
 
 
@@ -118,32 +134,6 @@ def _read_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[str, str, Ro
             }
             for group_id, kind in zip(window["group_id"].to_pylist(), kinds, strict=True):
                 yield group_id, kind, next(rows[kind])
-
-
-def _anomalies(
-    rows: Iterable[tuple[str, str, Row]],
-    thresholds: Thresholds,
-    cluster: str,
-    now: int,
-    *,
-    known_until: Mapping[int, int],
-    lost: Mapping[int, int],
-) -> Iterator[Row]:
-    """Return the anomalies of each group, and what is to be kept of it."""
-    for group_id, of_group in groupby(rows, key=itemgetter(0)):
-        if thresholds.ignores(group_id):
-            continue
-        limits = thresholds.of(group_id)
-        detector = GroupDetector(limits, lost=lost)
-        for _, kind, row in of_group:
-            if kind == CHECKPOINT:  # the first, if there is one
-                detector = GroupDetector(limits, row["state"], lost)
-            else:
-                detector.take(kind, row)
-        at = detector.time(now, known_until)
-        settled, still_open = detector.settled(), detector.still_open(at)
-        yield from anomaly_rows(settled, still_open, cluster, group_id, limits, now=at)
-        yield {"group_id": group_id, "state": detector.to_json()}
 
 
 def batch_of(rows: list[Row], columns: Sequence[Column]) -> pa.RecordBatch:

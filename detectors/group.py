@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping
+from functools import cached_property
 from types import MappingProxyType
 
 import orjson
@@ -59,7 +60,6 @@ class GroupDetector:
         self._news = topics.News()
         self._sessions: list[Row] = []
         self._owners: dict[tuple[str, int], list[Row]] = defaultdict(list)
-        self._order: Memberships | None = None
         self._last_commit = (kept.get("last_partition", -1), kept.get("last_commit", -1))
 
     def take(self, kind: str, row: Row) -> None:
@@ -92,12 +92,12 @@ class GroupDetector:
             self._last_commit = (row["record_partition"], row["record_offset"])
             self._news.events += topics.events_of(row)
             owners = self._owners.get((row["topic"], row["topic_partition"]), ())
-            moves.take_move(tracks["moves"], row, self._memberships_now(), owners)
+            moves.take_move(tracks["moves"], row, self._order, owners)
             minutes.take_move(tracks["minutes"], row)
             unread.take_move(tracks["unread"], row)
         elif kind == MINUTE:
             self._last_commit = (row["record_partition"], row["last_offset"])
-            minutes.take_minute(tracks["minutes"], row, self._memberships_now())
+            minutes.take_minute(tracks["minutes"], row, self._order)
             unread.take_minute(tracks["unread"], row)
 
     def _take_wait(self, row: Row) -> None:
@@ -111,11 +111,10 @@ class GroupDetector:
         self._open[WAIT].append(row)
         minutes.take_wait(self._tracks["minutes"].memory, row)
 
-    def _memberships_now(self) -> Memberships:
-        if self._order is None:
-            newest = map(Membership.of, self._open[OPEN_GENERATION])
-            self._order = Memberships([*self._memberships, *newest])
-        return self._order
+    @cached_property
+    def _order(self) -> Memberships:
+        newest = map(Membership.of, self._open[OPEN_GENERATION])
+        return Memberships([*self._memberships, *newest])
 
     def settled(self) -> list[Episode]:
         """Return the episodes that no later row can change; call it when all rows were taken."""
@@ -125,7 +124,7 @@ class GroupDetector:
         self._news = topics.News()
         sessions.take_sessions(tracks["sessions"], self._sessions, self._open[OPEN_SESSION])
         self._sessions = []
-        waits, order = self._open[WAIT], self._memberships_now()
+        waits, order = self._open[WAIT], self._order
         unread.settle(tracks["unread"], waits, order)
         unread.settle_owners(tracks["owners"], self._open[TWO_OWNERS], generations)
         unread.settle_never(tracks["never"], self._open[NEVER_OWNED], self._newest)
@@ -166,8 +165,8 @@ class GroupDetector:
         for row in self._open[WAIT]:
             if row["until"] is None:  # the others are kept
                 minutes.take_wait(tracks["minutes"].memory, row)
-        minutes.take_end(tracks["minutes"], self._memberships_now(), now, self._lost)
-        unread.look_ahead(tracks["unread"], self._memberships_now())
+        minutes.take_end(tracks["minutes"], self._order, now, self._lost)
+        unread.look_ahead(tracks["unread"], self._order)
         unread.look_ahead_owners(tracks["owners"], now)
 
     def time(self, now: int, known_until: Mapping[int, int]) -> int:
@@ -188,7 +187,7 @@ class GroupDetector:
         kept: Row = {s: track.memory for s, track in self._tracks.items() if track.memory}
         by_minute = self._tracks["minutes"].memory
         if by_minute:
-            kept["minutes"] = minutes.kept(by_minute, self._memberships_now().times)
+            kept["minutes"] = minutes.kept(by_minute, self._order.times)
         findings = {s: track.findings for s, track in self._tracks.items()}
         kept["episodes"] = {s: found.to_json() for s, found in findings.items() if found.current}
         position = self._last_commit

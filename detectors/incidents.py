@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import chain
 from typing import Any, NamedTuple
 
@@ -18,7 +19,7 @@ import orjson
 
 from detectors.log import pattern_of
 from detectors.model import DAY_MS, MINUTE_MS, Row, anomaly_id
-from detectors.sentences import filled, window
+from detectors.sentences import filled, some, window
 from detectors.unread import KIND as UNREAD
 from detectors.unread import NEVER_OWNED
 from schemas.gold import SEVERITIES
@@ -251,33 +252,28 @@ def _topics_grown(left: Sequence[Row], _: Known) -> Iterator[_Suspected]:
 # -- what all groups bear out ----------------------------------------------------------------------
 
 
-def _silent_partitions(left: Sequence[Row], known: Known) -> Iterator[_Suspected]:
-    """Suspect a coordinator that writes nothing any more."""
-    return _of_partitions(SILENT_PARTITION, [r for r in left if _is_silent(r)], known)
-
-
 def _is_silent(row: Row) -> bool:
+    """Return whether a coordinator may be behind it that writes nothing any more."""
     if row["kind"] == "commit_stall":
         return row["label"] not in ("nothing_to_read", "perhaps_markers")
     return bool(row["kind"] == "stuck_rebalance" and row["label"] == "still_rebalancing")
 
 
-def _coordinators(left: Sequence[Row], known: Known) -> Iterator[_Suspected]:
-    """Suspect a coordinator that went away, or came back."""
-    return _of_partitions(COORDINATOR, [r for r in left if _is_of_no_member(r)], known)
-
-
 def _is_of_no_member(row: Row) -> bool:
+    """Return whether a coordinator may be behind it that went away, or came back."""
     causes = row["evidence"].get("causes") or {}
     is_counted = row["kind"] in ("rebalance_storm", "aborted_rebalances")
     return is_counted and bool(causes) and causes.keys() <= _OF_NO_MEMBER
 
 
-def _of_partitions(cause: str, hits: Sequence[Row], known: Known) -> Iterator[_Suspected]:
+def _of_partitions(
+    cause: str, is_hit: Callable[[Row], bool], left: Sequence[Row], known: Known
+) -> Iterator[_Suspected]:
     """Suspect partitions of the log of which most groups are hit at a time, two at least of each.
 
     A broker leads several. What was borne out once is not asked again: groups come and go.
     """
+    hits = list(filter(is_hit, left))
     told = {name for f in known.former if f["cause"] == cause for name in f["anomaly_ids"]}
     by_partition: dict[int, list[Row]] = defaultdict(list)
     for row in hits:
@@ -293,11 +289,8 @@ def _of_partitions(cause: str, hits: Sequence[Row], known: Known) -> Iterator[_S
         is_told = any(row["anomaly_id"] in told for row in run)
         if is_told or _others_are_well(run, hits, known):
             partitions = sorted({row["first_record_partition"] for row in run})
-            shown = ", ".join(map(str, partitions[:LEAST_GROUPS]))
-            more = len(partitions) - LEAST_GROUPS
-            subject = f"{shown} and {more} more" if more > 0 else shown
             about = {"log_partitions": len(partitions), "numbers": partitions}
-            yield _Suspected(cause, subject, run, about)
+            yield _Suspected(cause, some([*map(str, partitions)]), run, about)
 
 
 def _is_most_of(partition: int, run: Sequence[Row], known: Known) -> bool:
@@ -366,7 +359,9 @@ def _names_in(row: Row) -> set[str]:
 
 _SUSPECTING: tuple[Callable[[Sequence[Row], Known], Iterator[_Suspected]], ...] = (
     *(_offsets_set, _topics_deleted, _topics_grown),
-    *(_silent_partitions, _coordinators, _clients),
+    partial(_of_partitions, SILENT_PARTITION, _is_silent),
+    partial(_of_partitions, COORDINATOR, _is_of_no_member),
+    _clients,
 )
 
 

@@ -134,11 +134,12 @@ class Question(NamedTuple):
 
     def found(self, rows: Iterable[Row]) -> list[Finding]:
         """Return what is found in the rows that the SQL gave."""
-        # A sort in Spark looks twice at the rows: Python sorts these few in less time.
-        return list(self.evaluate(sorted(rows, key=self._rank)))
 
-    def _rank(self, row: Row) -> list[tuple[bool, Any]]:
-        return [(row[name] is not None, row[name]) for name in self.order]
+        # A sort in Spark looks twice at the rows: Python sorts these few in less time.
+        def rank(row: Row) -> list[tuple[bool, Any]]:
+            return [(row[name] is not None, row[name]) for name in self.order]
+
+        return list(self.evaluate(sorted(rows, key=rank)))
 
 
 def questions(new: Asked, limits: Thresholds, now: int) -> list[Question]:

@@ -298,38 +298,27 @@ def _deleted(memory: Row, limits: Values, move: Row, group: Membership | None) -
     known = [t for t in since if t is not None]
     if not known:
         return None  # its last commit is missing, so that nothing says how old it was
-    idle = at - max(known)
-    if idle < least:
-        # Deleted by somebody, or with their topic, of which groups with members are told.
-        if label != "group_gone":
-            return None
-        memory.setdefault("deleted", {})[partition_name(move)] = move["previous_offset"]
-        return _deleted_soon(move, idle)
+    idle, name, offset = at - max(known), partition_name(move), move["previous_offset"]
+    # By somebody, or with their topic, of which groups with members are told.
+    is_deleted = idle < least
+    if is_deleted and label != "group_gone":
+        return None
+    memory.setdefault("deleted" if is_deleted else "expired", {})[name] = offset
     is_open |= idle < limit["in_use_idle_ms"]
-    memory.setdefault("expired", {})[partition_name(move)] = move["previous_offset"]
-    return Hit(
+    hit = Hit(
         "offsets_expired",
         WARNING if label == "group_in_use" and not is_open else INFO,
         *_span(move, _WEEK_MS),
         label="perhaps_deleted" if is_open else label,
         sums={"partitions": 1},
-        maxima={"idle_ms": idle} | ({"perhaps_deleted": 1, "within_ms": idle} if is_open else {}),
-        lists={"offsets": [f"{partition_name(move)}: {move['previous_offset']}"]},
-    )
-
-
-def _deleted_soon(move: Row, idle: int) -> Hit:
-    """Find offsets that went away too soon to have expired."""
-    return Hit(
-        "offsets_expired",
-        INFO,
-        *_span(move, _EPISODE_MS),
-        subject="deleted",
-        label="deleted",
-        sums={"partitions": 1},
         maxima={"idle_ms": idle},
-        lists={"offsets": [f"{partition_name(move)}: {move['previous_offset']}"]},
+        lists={"offsets": [f"{name}: {offset}"]},
     )
+    if is_deleted:
+        return hit._replace(gap_ms=_EPISODE_MS, subject="deleted", label="deleted")
+    if is_open:
+        return hit._replace(maxima={**hit.maxima, "perhaps_deleted": 1, "within_ms": idle})
+    return hit
 
 
 def _returned(memory: Row, move: Row) -> Hit | None:

@@ -645,10 +645,8 @@ def _tasks_wait(memory: Row, limits: Values, generation: Row, now: int | None) -
     in one generation does so till the next is in force, if none is missing in between.
     """
     wait: Row | None = memory.pop("wait", None)
-    if wait is not None and (
-        generation["generation"] == wait["generation"] + 1
-        or generation.get("aborted_evidence") == "complete"
-    ):
+    is_next = wait is not None and generation["generation"] == wait["generation"] + 1
+    if wait is not None and (is_next or _is_whole(generation)):
         yield from _waited(limits, wait, generation, generation.get("stable_at"))
     else:
         wait = None

@@ -288,9 +288,9 @@ def _shown(name: str, form: str, evidence: Row) -> str:
     return format(value, word)
 
 
-def _some(names: list[str], known: str, evidence: Row) -> str:
+def some(names: list[str], known: int = 0) -> str:
     """Name a few; `known` is how many there are, where not all are listed."""
-    rest = max(len(names), evidence.get(known, 0)) - 3
+    rest = max(len(names), known) - 3
     return ", ".join(map(name, names[:3])) + (f" and {rest:,.0f} more" if rest > 0 else "")
 
 
@@ -305,7 +305,7 @@ def _causes(causes: dict[str, int], _: str, evidence: Row) -> str:
 _FORMS: dict[str, Callable[[Any, str, Row], str]] = {
     "#": lambda number, noun, _: count(number, noun),
     "name": lambda text, *_: name(text),
-    "some": _some,
+    "some": lambda names, known, evidence: some(names, evidence.get(known, 0)),
     "both": lambda names, *_: " and ".join(map(name, names[:2])) if len(names) > 1 else "",
     "then": lambda names, *_: ", then from ".join(map(name, names[:3])),
     "unlike": lambda text, other, evidence: "" if text == evidence.get(other) else text,
