@@ -135,8 +135,8 @@ def incidents(anomalies: Iterable[Row], known: Known, cluster: str) -> list[Row]
                 del left[row["anomaly_id"]]
             found.append(suspected._replace(anomalies=_in_order(own)))
     found.sort(key=lambda s: (s.anomalies[0]["started_at"], s.anomalies[0]["anomaly_id"]))
-    names = _Names(known.former)
-    return [_row(suspected, names, cluster) for suspected in found]
+    ids = _ids(found, known.former, cluster)
+    return [_row(incident_id, suspected) for incident_id, suspected in zip(ids, found, strict=True)]
 
 
 def clients_of(anomalies: Iterable[Row]) -> list[Client]:
@@ -368,26 +368,20 @@ _SUSPECTING: tuple[Callable[[Sequence[Row], Known], Iterator[_Suspected]], ...] 
 # -- rows ------------------------------------------------------------------------------------------
 
 
-class _Names:
-    """Gives incidents the ids that they had, by the anomalies that they share with former ones."""
-
-    def __init__(self, former: Iterable[Row]) -> None:
-        self._id_of = {
-            (f["cause"], name): f["incident_id"] for f in former for name in f["anomaly_ids"]
-        }
-        self._given: set[str] = set()
-
-    def of(self, suspected: _Suspected, cluster: str) -> str:
-        """Return the id that the first of the anomalies has brought, or a new one."""
-        first = suspected.anomalies[0]["started_at"]
-        ids = [self._id_of.get((suspected.cause, r["anomaly_id"])) for r in suspected.anomalies]
-        made = anomaly_id(cluster, f"incident {suspected.cause}", "", suspected.subject, first)
-        own = next((i for i in (*ids, made) if i is not None and i not in self._given), made)
-        self._given.add(own)
-        return own
+def _ids(found: Iterable[_Suspected], former: Iterable[Row], cluster: str) -> Iterator[str]:
+    """Yield the ids of incidents: what the first of their anomalies has brought, or a new one."""
+    id_of = {(f["cause"], name): f["incident_id"] for f in former for name in f["anomaly_ids"]}
+    given: set[str] = set()
+    for cause, subject, anomalies, _ in found:
+        brought = (id_of.get((cause, row["anomaly_id"])) for row in anomalies)
+        first = anomalies[0]["started_at"]
+        made = anomaly_id(cluster, f"incident {cause}", "", subject, first)
+        own = next((i for i in (*brought, made) if i is not None and i not in given), made)
+        given.add(own)
+        yield own
 
 
-def _row(suspected: _Suspected, names: _Names, cluster: str) -> Row:
+def _row(incident_id: str, suspected: _Suspected) -> Row:
     cause, subject, anomalies, evidence = suspected
     starts = [row["started_at"] for row in anomalies]
     groups = list(dict.fromkeys(row["group_id"] for row in anomalies))
@@ -402,7 +396,7 @@ def _row(suspected: _Suspected, names: _Names, cluster: str) -> Row:
         "when": window(start, end),
     }
     return {
-        "incident_id": names.of(suspected, cluster),
+        "incident_id": incident_id,
         "cause": cause,
         "severity": max((row["severity"] for row in anomalies), key=SEVERITIES.index),
         "subject": subject or None,

@@ -69,6 +69,11 @@ class Membership(NamedTuple):
         return max(usual_ms, min(longer, _LONGEST_WORK_MS))
 
     @property
+    def tells_owners(self) -> bool:
+        """Whether the log holds all that its members own: an assignment may be unreadable."""
+        return bool(self.members) and (not self.is_classic or self.unowned is not None)
+
+    @property
     def position(self) -> LogPosition:
         """Return partition and offset of the record."""
         return self.record_partition, self.offset

@@ -133,7 +133,6 @@ def examine_state(track: Track, state: Row, newest: Row | None, now: int) -> Non
             track.findings.add(hit)
         return
     allowed = _allowed_ms(limits, timeout)
-    leader = last.get("leader_client_id") if is_newest else None
     if now - since > allowed:
         hit = Hit(
             "stuck_rebalance",
@@ -145,9 +144,7 @@ def examine_state(track: Track, state: Row, newest: Row | None, now: int) -> Non
                 "state": state["state"],
                 "generation": state.get("generation"),
                 # It alone is waited for then.
-                **(
-                    {"leader": leader} if state["state"] == "CompletingRebalance" and leader else {}
-                ),
+                **(_leader(last) if is_newest and state["state"] == "CompletingRebalance" else {}),
             },
             lists=_waited_for(last) if is_newest and state["state"] == "Reconciling" else {},
         )
@@ -497,7 +494,7 @@ def _gone(generation: Row) -> list[str]:
 def _leader(generation: Row) -> Row:
     """Return evidence of who was to assign, in a classic group."""
     leader = generation.get("leader_client_id")
-    is_classic = generation["group_type"] == "classic"
+    is_classic = generation.get("group_type") == "classic"
     return {"leader": leader} if is_classic and leader else {}
 
 
@@ -786,9 +783,7 @@ def _conditions(track: Track, seen: _Rebalance, now: int | None) -> None:
     is_apart = _are_apart(seen, start, end)
     if start is not None and end is not None:
         span = (start, max(start, end))
-        hits = _conditions_of(
-            limits, generation, span, pile, is_scaled_out=is_scaled_out, is_apart=is_apart
-        )
+        hits = _conditions_of(seen, span, pile, is_scaled_out=is_scaled_out, is_apart=is_apart)
         for hit in hits:
             limit = limits[hit.kind]
             if hit.ended_at - hit.started_at >= limit.get("least_ms", limit.get("pause_ms", 0)):
@@ -883,27 +878,15 @@ def _are_apart(seen: _Rebalance, start: int | None, end: int | None) -> bool:
     return bool(end - since > seen.limits["mixed_subscriptions"]["warning_ms"])
 
 
-def _of_pile(hit: Hit, pile: Row) -> Hit:
-    """Return idle members as those that came one by one, since when they did."""
-    return hit._replace(
-        severity=WARNING,
-        started_at=pile["since"],
-        first=Position(*pile["record"]),
-        subject=pile["machine"],
-        label="never_closed",
-        maxima=hit.maxima | {"came": pile["came"], "came_ms": pile["last"] - pile["since"]},
-    )
-
-
 def _conditions_of(
-    limits: Values,
-    generation: Row,
+    seen: _Rebalance,
     span: tuple[int, int],
     pile: Row | None,
     *,
     is_scaled_out: bool,
     is_apart: bool,
 ) -> Iterator[Hit]:
+    generation, limits = seen.generation, seen.limits
     lasting = *span, Position.of(generation), _TEN_MINUTES_MS
     members = generation.get("member_count") or 0
     most, total = generation.get("most_partitions"), generation.get("assigned_partitions")
@@ -938,7 +921,16 @@ def _conditions_of(
             last_values={"partitions": total, "enough": total if is_enough else [], **unit},
             lists={"members": list(idle)},
         )
-        yield hit if pile is None else _of_pile(hit, pile)
+        if pile is not None:  # they came one by one, since when they did
+            hit = hit._replace(
+                severity=WARNING,
+                started_at=pile["since"],
+                first=Position(*pile["record"]),
+                subject=pile["machine"],
+                label="never_closed",
+                maxima=hit.maxima | {"came": pile["came"], "came_ms": pile["last"] - pile["since"]},
+            )
+        yield hit
     limit = limits["assignment_skew"]
     # What waits is handed out to workers that came back, and so have nothing yet.
     waiting = generation.get("waiting_tasks") or []

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
 from detectors.members import host_of
-from detectors.memberships import Memberships
+from detectors.memberships import Membership, Memberships
 from detectors.model import DAY_MS, HOUR_MS, Hit, Position, Row, Track, partition_name
 from schemas.gold import CRITICAL, INFO, WARNING
 
@@ -75,7 +75,7 @@ def settle_never(track: Track, new: Sequence[Row], now: Row | None) -> None:
     former: dict[str, int] = track.memory.pop("never", {})
     known: dict[str, int] = {}
     found: list[tuple[str, int, Row]] = []
-    for row in new if now is not None and _can_tell(now) else ():
+    for row in new if now is not None and Membership.of(now).tells_owners else ():
         for never in row["never"]:
             name = partition_name({**row, **never})
             is_new = never["has_grown"] and never["first_at"] >= row["owned_since"]
@@ -122,14 +122,6 @@ def settle_never(track: Track, new: Sequence[Row], now: Row | None) -> None:
     track.findings.end_others({KIND: [name for name, _, _ in found[:1]]})
 
 
-def _can_tell(generation: Row) -> bool:
-    """Return whether the log holds all that the members of a generation own."""
-    is_classic = generation["group_type"] == "classic"
-    return bool(generation.get("member_count")) and (
-        not is_classic or generation.get("unowned_partitions") is not None
-    )
-
-
 def settle_owners(track: Track, new: Sequence[Row], generations: Iterable[Row]) -> None:
     """Take which partitions have, or had, two owners at a time.
 
@@ -146,8 +138,8 @@ def settle_owners(track: Track, new: Sequence[Row], generations: Iterable[Row]) 
     known = {k: twice for k, twice in former.items() if twice["until"] is not None}
     known |= {k: t for k, t in found.items() if k in former or not _is_told(t, told)}
     by_record = {(g["record_partition"], g["record_offset"]): g for g in generations}
-    events: list[tuple[int, bool, list[Row]]] = []
-    of_one_kind: set[int] = set()  # since when all that goes on is meant, or none of it
+    # When what begins or ends, and whether the other kind ends then: where none of it goes on.
+    events: list[tuple[int, bool, bool, list[Row]]] = []
     now: list[Row] = []
     for cause in _at_once(known.values()):
         since = cause[0]["since"]
@@ -156,18 +148,18 @@ def settle_owners(track: Track, new: Sequence[Row], generations: Iterable[Row]) 
         for twice in cause:
             was = former.get(key(twice), {}).get("is_meant", False)
             twice["is_meant"] = was if generation is None else _is_meant(now, generation)
-        if len({twice["is_meant"] for twice in now}) == 1:
-            of_one_kind.add(since)
         if key(cause[0]) not in former:
-            events.append((since, True, cause))
+            is_of_one = len({twice["is_meant"] for twice in now}) == 1
+            events.append((since, True, is_of_one, cause))
             memory["told"] = cause[0]["record"]
         if all(twice["until"] is not None for twice in cause):
-            events.append((max(twice["until"] for twice in cause), False, cause))
+            events.append((max(twice["until"] for twice in cause), False, False, cause))
             for twice in cause:
                 del known[key(twice)]
-    for at, begins, cause in sorted(events, key=lambda event: event[:2]):
-        if begins and at in of_one_kind:
-            _end_others(track, _label(cause))
+    for at, _, ends_others, cause in sorted(events, key=lambda event: event[:2]):
+        if ends_others:
+            for episode in track.findings.current.values():
+                episode.is_over |= episode.label != _label(cause)
         _tell_owners(track, cause, at)
         memory["clock"] = max(at, memory.get("clock", at))
     if known:
@@ -178,11 +170,6 @@ def _is_told(twice: Row, told: Sequence[int | None]) -> bool:
     """Return whether an earlier run told of what began with a record, or with one behind it."""
     partition, offset = twice["record"]
     return bool(partition == told[0] and offset <= (told[1] or 0))
-
-
-def _end_others(track: Track, label: str) -> None:
-    for episode in track.findings.current.values():
-        episode.is_over |= episode.label != label
 
 
 def _label(cause: Sequence[Row]) -> str:
@@ -289,11 +276,7 @@ def take_move(track: Track, move: Row) -> None:
             wait["is_complete"] = bool(wait["is_complete"] and move["is_complete"])
 
 
-def settle(
-    track: Track,
-    new: Sequence[Row],
-    memberships: Memberships,
-) -> None:
+def settle(track: Track, new: Sequence[Row], memberships: Memberships) -> None:
     """Take the pauses that go on or are over, of this run, and tell those that are long over.
 
     The rows, of `WAIT_COLUMNS`, are all that go on, and those that this run ends.
@@ -308,26 +291,20 @@ def settle(
         if (known := former.get(key(row))) is not None:
             _join(wait, known)
         group = memberships.last(wait["record_partition"])
-        # An assignment that cannot be read may have it.
-        can_tell = group is not None and (not group.is_classic or group.unowned is not None)
-        has_members = group is not None and bool(group.members)
-        is_free = wait["owner"] is not None and not wait["is_owned"]
-        wait["is_free"] = can_tell and has_members and is_free
+        can_tell = group is not None and group.tells_owners
+        wait["is_free"] = can_tell and wait["owner"] is not None and not wait["is_owned"]
         waits[key(row)] = wait
     going = memory.get("going", [])
     clock = going[-1][1] if going else 0
     memory["clock"] = clock
-    told = [w for w in waits.values() if _is_unread(track, w, memberships)]
-    over = set()
-    for cause in _by_cause(track, told):
-        if all(w["until"] is not None and clock - w["until"] > HOUR_MS for w in cause):
+    is_over = {k: w["until"] is not None and clock - w["until"] > HOUR_MS for k, w in waits.items()}
+    for cause in _by_cause(track, [w for w in waits.values() if _is_unread(track, w, memberships)]):
+        keys = [*map(key, cause)]
+        if all(map(is_over.get, keys)):
             _tell(track, cause)
-            over |= {key(w) for w in cause}
-    is_past = (
-        k for k, w in waits.items() if w["until"] is not None and clock - w["until"] > HOUR_MS
-    )
-    over |= {key for key in is_past if waits[key] not in told}
-    if kept := [wait for key, wait in sorted(waits.items()) if key not in over]:
+        else:
+            is_over |= dict.fromkeys(keys, False)
+    if kept := [wait for key, wait in sorted(waits.items()) if not is_over[key]]:
         memory["waits"] = kept
 
 
