@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Iterable
-from functools import cache, partial
+from functools import cache
 from importlib import resources
 
 import pyarrow as pa
@@ -15,7 +15,6 @@ from pyspark.sql.types import StructType
 
 from decoders.clients import ClientKey, hash_clients
 from decoders.records import decode
-from schemas.columns import Column
 from schemas.silver import decoded_columns
 from schemas.tagged import ddl, tagged, tagged_columns
 
@@ -51,37 +50,33 @@ def decoded(
     The records have the columns of `INPUT`, the rows those of `schemas.silver.decoded_columns`.
     With a key, hashes stand for clients.
     """
-    return records.select(*INPUT).mapInArrow(partial(_table_rows, table, clients), schema)
+
+    def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        return (rows for _, rows in _rows((table,), clients, batches))
+
+    return records.select(*INPUT).mapInArrow(rows_of, schema)
 
 
 def decoded_together(
     records: DataFrame, tables: Collection[str], clients: ClientKey | None = None
 ) -> DataFrame:
     """Decode records as `decoded` does, for several silver tables in one: see `schemas.tagged`."""
-    columns = tagged_columns({table: decoded_columns(table) for table in tables})
-    rows = partial(_tagged_rows, tuple(tables), columns, clients)
-    return records.select(*INPUT).mapInArrow(rows, ddl(columns))
+    names = tuple(tables)
+    columns = tagged_columns({table: decoded_columns(table) for table in names})
+
+    def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        return tagged(_rows(names, clients, batches), columns)
+
+    return records.select(*INPUT).mapInArrow(rows_of, ddl(columns))
 
 
 def quarantined(records: DataFrame, schema: StructType) -> DataFrame:
     """Return the records that cannot be decoded, with the reasons, see `quarantine_columns`."""
-    return records.select(*INPUT).mapInArrow(_quarantined_rows, schema)
 
+    def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        return (rows for batch in batches for rows in decode(batch).quarantined)
 
-def _table_rows(
-    table: str, clients: ClientKey | None, batches: Iterable[pa.RecordBatch]
-) -> Iterable[pa.RecordBatch]:
-    for _, rows in _rows((table,), clients, batches):
-        yield rows
-
-
-def _tagged_rows(
-    tables: Collection[str],
-    columns: Iterable[Column],
-    clients: ClientKey | None,
-    batches: Iterable[pa.RecordBatch],
-) -> Iterable[pa.RecordBatch]:
-    return tagged(_rows(tables, clients, batches), columns)
+    return records.select(*INPUT).mapInArrow(rows_of, schema)
 
 
 def _rows(
@@ -92,8 +87,3 @@ def _rows(
         for table in tables:
             for rows in of_batch.get(table, ()):
                 yield table, rows if clients is None else hash_clients(rows, clients)
-
-
-def _quarantined_rows(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
-    for batch in batches:
-        yield from decode(batch).quarantined

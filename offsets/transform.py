@@ -69,13 +69,12 @@ def _followed(rows: DataFrame, holes: Mapping[int, progress.Holes] | None = None
     position = (progress.KIND, *at_home, "record_partition", "record_offset")
     by_partition = rows.repartition(*progress.PARTITION)
     ordered = by_partition.sortWithinPartitions(*progress.PARTITION, *position)
-    return ordered.drop(*at_home).mapInArrow(partial(_follow, dict(holes or {})), ddl(FOLLOWED))
+    known = dict(holes or {})
 
+    def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return tagged(progress.follow(batches, known), FOLLOWED)
 
-def _follow(
-    holes: Mapping[int, progress.Holes], batches: Iterable[pa.RecordBatch]
-) -> Iterator[pa.RecordBatch]:
-    return tagged(progress.follow(batches, holes), FOLLOWED)
+    return ordered.drop(*at_home).mapInArrow(rows_of, ddl(FOLLOWED))
 
 
 # -- lag -------------------------------------------------------------------------------------------
@@ -123,14 +122,10 @@ def measured(committed: DataFrame, logs: DataFrame, known_until: Mapping[int, in
     rows = joined.mapInArrow(
         partial(_measure, kept=kept, known_until=known_until), _ddl(joined, kept, _MEASURED)
     )
-    worst = F.max(_severity()).over(Window.partitionBy("group_id"))
+    severities = F.create_map(*(F.lit(x) for pair in SEVERITY.items() for x in pair))
+    worst = F.max(severities[F.col("status")]).over(Window.partitionBy("group_id"))
     group_status = F.element_at(F.array(F.lit(OK), F.lit(WARN), F.lit(ERR)), worst + 1)
     return rows.withColumn("group_status", group_status)
-
-
-def _severity() -> SparkColumn:
-    severities = [F.lit(x) for pair in SEVERITY.items() for x in pair]
-    return F.create_map(*severities)[F.col("status")]
 
 
 def _numbers(structs: str, time: str, offset: str) -> tuple[SparkColumn, SparkColumn]:

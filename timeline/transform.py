@@ -45,15 +45,12 @@ def timeline(
     events = reduce(_union, parts).repartition("group_id")
     order = ("group_id", *placed(events.columns), *_POSITION)
     ordered = events.sortWithinPartitions(*order, F.col("more").desc())
-    return ordered.mapInArrow(partial(_timeline, dict(holes), placement), ddl(_COLUMNS))
+    known = dict(holes)
 
+    def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        return tagged(groups.fold(arrow.read(batches), known, placement), _COLUMNS)
 
-def _timeline(
-    holes: dict[int, Holes],
-    placement: Placement | None,
-    batches: Iterable[pa.RecordBatch],
-) -> Iterator[pa.RecordBatch]:
-    return tagged(groups.fold(arrow.read(batches), holes, placement), _COLUMNS)
+    return ordered.mapInArrow(rows_of, ddl(_COLUMNS))
 
 
 def _events(name: str, rows: DataFrame) -> DataFrame:
