@@ -143,8 +143,6 @@ class Reader:
         some = slots.take(index)
         array = _struct_array(struct, self._struct(struct, some), index.size)
         slots.put(index, some)
-        if index.size == len(slots):
-            return array
         return spread(array, index, len(slots))
 
     def _present_structs(self, field: Field, slots: Slots) -> Ints:

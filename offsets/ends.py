@@ -53,7 +53,7 @@ class EndHistory(NamedTuple):
         share = (offset - end) / (self.ends[first] - end)
         return Passed(earliest, latest, earliest + int((latest - earliest) * share))
 
-    def with_sample(self, time: int, end: int, most: int = MOST_SAMPLES) -> EndHistory:
+    def with_sample(self, time: int, end: int) -> EndHistory:
         """Add a sample, and let one go if there are too many.
 
         An end that fell is another log's: the topic was recreated, or lost records. What was before
@@ -64,7 +64,7 @@ class EndHistory(NamedTuple):
         if time <= self.at[-1]:
             return self
         at, ends = [*self.at, time], [*self.ends, end]
-        while len(at) > most:
+        while len(at) > MOST_SAMPLES:
             # The one whose neighbours are closest, measured by its age, is missed least.
             gone = min(
                 range(1, len(at) - 1), key=lambda i: (at[i + 1] - at[i - 1]) / (time - at[i])

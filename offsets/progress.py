@@ -648,7 +648,7 @@ def _log_bytes(commits: pa.Table) -> np.ndarray:
     # Version, offset and commit time; the length of a short string takes two bytes, or a varint.
     plain = 2 + 8 + 8 + metadata
     size_of_length = np.select([metadata < 2**7 - 1, metadata < 2**14 - 1], [1, 2], 3)
-    topic_id = np.where(_numbers_known(commits, "topic_id"), 2 + 16, 0)
+    topic_id = np.where(np.asarray(commits["topic_id"].is_valid()), 2 + 16, 0)
     value = np.select(
         [
             ~version.known,
@@ -662,11 +662,6 @@ def _log_bytes(commits: pa.Table) -> np.ndarray:
     deleted = _numbers(commits, "is_tombstone").values != 0
     key = 2 + 2 + 2 + 4 + length("group_id") + length("topic")
     return np.asarray(key + np.where(deleted, 0, value), np.int64)
-
-
-def _numbers_known(table: pa.Table, name: str) -> np.ndarray:
-    known: np.ndarray = table[name].combine_chunks().is_valid().to_numpy(zero_copy_only=False)
-    return known
 
 
 def _table(table: str, rows: pa.Table, given: Mapping[str, Numbers | pa.Array]) -> pa.Table:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
@@ -215,17 +216,14 @@ def messages(format_: str, part: list[Alert], head: Letterhead) -> list[Message]
 
 
 def _title(part: list[Alert], head: Letterhead) -> str:
-    def number(why: str, *, of_incidents: bool) -> int:
-        kinds = (alert.anomaly["kind"] for alert in part if alert.why == why)
-        return sum((kind == INCIDENT) == of_incidents for kind in kinds)
-
-    nouns = (("incident", True), ("anomaly", False))
-    new = [(number(NEW, of_incidents=is_one), f"new or worse {noun}") for noun, is_one in nouns]
-    ended = [(number(ENDED, of_incidents=is_one), f"resolved {noun}") for noun, is_one in nouns]
-    said = [count(n, noun) for n, noun in new if n]
-    over = [count(n, noun) for n, noun in ended if n]
+    is_one = {"incident": True, "anomaly": False}
+    numbers = Counter((alert.why, alert.anomaly["kind"] == INCIDENT) for alert in part)
+    said, over = (
+        [count(n, f"{how} {noun}") for noun in is_one if (n := numbers[why, is_one[noun]])]
+        for why, how in ((NEW, "new or worse"), (ENDED, "resolved"))
+    )
     if said and over:
-        over = [f"{sum(n for n, _ in ended)} resolved"]
+        over = [f"{numbers[ENDED, True] + numbers[ENDED, False]} resolved"]
     return f"groupledger: {', '.join([*said, *over])} in cluster {head.cluster}"
 
 

@@ -125,7 +125,8 @@ class _Group:
         if is_moved and (self._placement is None or partition != self._placement.of(self.group_id)):
             return  # a record that is not where its group belongs is not its history
         self._offset = int(events.offsets[end - 1])
-        time, kind = _time(events, start), events.kind(start)
+        at, kind = int(events.at[start]), events.kind(start)
+        time = None if at == NO_TIME else at
         if kind is None:
             if is_moved:
                 first = Record(int(events.offsets[start]), time, COMMITS, None, None)
@@ -204,11 +205,6 @@ class _Group:
         if unseen := [each for each in holes.unseen if each.offset > offset]:
             self._fold, self._offset = fold, offset
         return unseen
-
-
-def _time(events: Events, event: int) -> int | None:
-    at = int(events.at[event])
-    return None if at == NO_TIME else at
 
 
 def _settle(rows: _Rows, settled: dict[str, list[Row]]) -> None:
