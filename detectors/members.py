@@ -23,7 +23,7 @@ from collections.abc import Sequence
 from itertools import pairwise
 from typing import Any, TypeAlias
 
-from detectors.model import HOUR_MS, MINUTE_MS, Row
+from detectors.model import HOUR_MS, MINUTE_MS, Row, remember
 
 _WINDOW_MS = HOUR_MS
 # Who restarts each hour, as with a new certificate, does so a little sooner now and then.
@@ -262,12 +262,11 @@ class SlotChanges:
         emptied, former = memory.get("emptied"), memory.pop("former", None)
         self.starts_again = not {client_of(m) for m in joined}.isdisjoint(former or ())
         idle = None if emptied is None else self._at - emptied
-        starts: list[tuple[int, int | None]] = memory.setdefault("starts", [])
+        starts: list[tuple[int, int | None]] = memory.get("starts", [])
         ran = emptied - starts[-1][0] if starts and emptied is not None else 0
         is_scaled = ran >= _SCALED_DOWN_MS and former is not None and not self.starts_again
-        starts.append((self._at, idle))
-        del starts[:-_STARTS]
-        if idle is None or idle > _BACKOFF_MS or is_scaled or _is_on_schedule(starts):
+        remember(memory, "starts", (self._at, idle), _STARTS)
+        if idle is None or idle > _BACKOFF_MS or is_scaled or _is_on_schedule(memory["starts"]):
             return 0
         since = self._at - _WINDOW_MS
         again = [t for t in memory.get("group_restarts", []) if t >= since]

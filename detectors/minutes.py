@@ -8,10 +8,21 @@ from itertools import groupby
 
 from detectors import unread
 from detectors.memberships import Membership, Memberships
-from detectors.model import HOUR_MS, MINUTE_MS, SKEW_MS, Hit, Position, Row, Track, partition_name
+from detectors.model import (
+    HOUR_MS,
+    MINUTE_MS,
+    SKEW_MS,
+    Hit,
+    Position,
+    Row,
+    Track,
+    partition_name,
+    remember,
+)
 from schemas.gold import CRITICAL, INFO, WARNING
 
 _REMEMBERED_PAUSES = 20
+# The last long pauses are remembered for longer: those of a job that runs once a day.
 _REMEMBERED_ABSENCES = 5
 # A group that has committed in fewer minutes before has no rhythm.
 _LEAST_PAUSES = 5
@@ -71,24 +82,19 @@ def take_next(track: Track, memberships: Memberships, then: int) -> None:
             is_over = _commit_stall(track, memberships, at, first)
             if _nobody_reads(track, memberships, at, first) or is_over:
                 track.findings.end_others({"commit_stall": (), unread.KIND: ()})
-            pauses: list[int] = memory.setdefault("pauses", [])
-            pauses.append(at - last["last_at"])
-            del pauses[:-_REMEMBERED_PAUSES]
-            _note_absence(memory, pauses[-1], track.limits[unread.KIND]["pause_ms"])
+            pause = at - last["last_at"]
+            remember(memory, "pauses", pause, _REMEMBERED_PAUSES)
+            if pause > track.limits[unread.KIND]["pause_ms"]:
+                remember(memory, "absences", pause, _REMEMBERED_ABSENCES)
     memory["minute"] = following
 
 
 def take_wait(memory: Row, wait: Row) -> None:
     """Take what others show beyond the group's commits, by `unread.WAIT_COLUMNS`, in this run."""
     if unread.is_shown(wait):
-        memory.setdefault("shown", []).append(
-            [
-                wait["first_at"],
-                wait["other_offset"] - wait["committed_offset"],
-                wait["others"],
-                wait["until"],
-            ]
-        )
+        waiting = wait["other_offset"] - wait["committed_offset"]
+        shown = [wait["first_at"], waiting, wait["others"], wait["until"]]
+        memory.setdefault("shown", []).append(shown)
 
 
 def take_lag(memory: Row, sample: Row) -> None:
@@ -124,14 +130,9 @@ def kept(memory: Row, changes: Sequence[int]) -> Row:
 def take_move(track: Track, move: Row) -> None:
     """Take a commit that ends a pause of its partition: whether no record is missing in there."""
     since, at = move["previous_at"], move["at"]
-    if (
-        since is not None
-        and at is not None
-        and at - since > track.limits["commit_stall"]["pause_ms"]
-    ):
-        ended: list[list[int]] = track.memory.setdefault("ended", [])
-        ended.append([since, at, bool(move["is_complete"])])
-        del ended[:-_REMEMBERED_PAUSES]
+    if since is None or at is None or at - since <= track.limits["commit_stall"]["pause_ms"]:
+        return
+    remember(track.memory, "ended", [since, at, bool(move["is_complete"])], _REMEMBERED_PAUSES)
 
 
 def take_end(track: Track, memberships: Memberships, now: int, lost: Mapping[int, int]) -> None:
@@ -248,12 +249,8 @@ def _stalls(
     # Another group may be the first to commit what a producer brings that had been away.
     shown = [s for s in memory.get("shown", []) if last["last_at"] < s[0] < until - least]
     lags = [lag for _, lag, _ in samples]
-    label = _label(
-        samples,
-        until,
-        round(least),
-        max(group.partitions or 0, last["partitions"]),
-    )
+    partitions = max(group.partitions or 0, last["partitions"])
+    label = _label(samples, until, round(least), partitions)
     if shown and not any(_is_more(*s) for s in samples):
         label, lags = "records_wait", [sum(waiting for _, waiting, *_ in shown)]
     in_vain: Row = {}
@@ -310,14 +307,6 @@ def _label(samples: list[list[int]], until: int, least_ms: int, partitions: int)
 def _is_more(_: int, lag: int, usual_step: int) -> bool:
     """Return whether a sample shows more records than may wait for the next commit."""
     return lag > unread.USUAL_STEPS * usual_step
-
-
-def _note_absence(memory: Row, pause: int, least: float) -> None:
-    """Remember the last long pauses for longer: those of a job that runs once a day."""
-    if pause > least:
-        absences: list[int] = memory.setdefault("absences", [])
-        absences.append(pause)
-        del absences[:-_REMEMBERED_ABSENCES]
 
 
 def _nobody_reads(

@@ -181,6 +181,13 @@ class Track(NamedTuple):
     findings: Findings  # takes what is found
 
 
+def remember(memory: Row, name: str, value: Any, most: int) -> None:  # noqa: ANN401 - plain data
+    """Keep a value behind those before it, of which no more are kept."""
+    kept = memory.setdefault(name, [])
+    kept.append(value)
+    del kept[:-most]
+
+
 def partition_name(row: Row) -> str:
     """Return how evidence and sentences name the partition of a row: `topic/number`."""
     return f"{row['topic']}/{row['topic_partition']}"

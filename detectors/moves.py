@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from detectors.members import host_of
 from detectors.memberships import Membership, Memberships
-from detectors.model import DAY_MS, MINUTE_MS, Hit, Position, Row, Track, partition_name
+from detectors.model import DAY_MS, MINUTE_MS, Hit, Position, Row, Track, partition_name, remember
 from detectors.thresholds import Values
 from schemas.gold import INFO, RHYTHM_COMMITS, WARNING
 
@@ -133,10 +133,9 @@ def _counted(track: Track, hit: Hit, move: Row) -> Hit:
     if hit.kind == "offset_rewind" and not goes_on:
         memory["far"] = []
     if hit.kind == "offset_rewind" and hit.label is None:
-        far: list[int] = memory.setdefault("far", [])
         if -move["step"] > (move["largest_step_before"] or 0):
-            far.append(-move["step"])
-            del far[:-_REMEMBERED]
+            remember(memory, "far", -move["step"], _REMEMBERED)
+        far: list[int] = memory.get("far", [])
         if len(far) >= _AGAIN and sum(far) >= limits["offset_rewind"]["warning_offsets"]:
             hit = hit._replace(severity=WARNING)
     return hit._replace(maxima={**hit.maxima, "partitions": len(moved[hit.kind])})

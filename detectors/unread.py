@@ -13,7 +13,7 @@ from itertools import groupby
 
 from detectors.members import host_of
 from detectors.memberships import Membership, Memberships
-from detectors.model import DAY_MS, HOUR_MS, Hit, Position, Row, Track, partition_name
+from detectors.model import DAY_MS, HOUR_MS, Hit, Position, Row, Track, partition_name, remember
 from schemas.gold import CRITICAL, INFO, WARNING
 
 KIND = "unread_partition"
@@ -58,13 +58,12 @@ _INTERVALS = 100
 
 def take_minute(track: Track, part: Row) -> None:
     """Take when a group committed: first and last time of a minute of commits."""
-    going: list[list[int]] = track.memory.setdefault("going", [])
+    going: list[list[int]] = track.memory.get("going", [])
     first, last = part["first_at"], part["last_at"]
     if going and first - going[-1][1] <= track.limits[KIND]["pause_ms"]:
         going[-1][1] = max(last, going[-1][1])
     else:
-        going.append([first, last])
-        del going[:-_INTERVALS]
+        remember(track.memory, "going", [first, last], _INTERVALS)
 
 
 def settle_never(track: Track, new: Sequence[Row], now: Row | None) -> None:
