@@ -144,26 +144,20 @@ def _taken(evidence: Evidence) -> list[str]:
 def membership(changes: Changes) -> tuple[str, str]:
     """Return the cause of a generation whose members are not those of the one before."""
     joined, left, replaced = changes
-    parts = []
-    if joined:
-        parts.append(f"{_members(joined)} joined")
-    if left:
-        parts.append(f"{_members(left)} left or failed")
     statics = [new for old, new in replaced if old.group_instance_id is not None]
     restarts = [new for old, new in replaced if old.group_instance_id is None]
-    if statics:
-        parts.append(f"{_members(statics)} replaced a member of the same instance id")
-    if restarts:
-        parts.append(f"{_members(restarts)} came back with the same client id and host")
+    told = (
+        (joined, "joined"),
+        (left, "left or failed"),
+        (statics, "replaced a member of the same instance id"),
+        (restarts, "came back with the same client id and host"),
+    )
+    text = "; ".join(f"{_members(members)} {what}" for members, what in told if members)
     if joined:
-        cause = NEW_MEMBER
-    elif left:
-        cause = MEMBER_LEFT
-    elif restarts:
-        cause = MEMBER_RESTARTED
-    else:
-        cause = STATIC_MEMBER_REPLACED
-    return cause, "; ".join(parts)
+        return NEW_MEMBER, text
+    if left:
+        return MEMBER_LEFT, text
+    return MEMBER_RESTARTED if restarts else STATIC_MEMBER_REPLACED, text
 
 
 def resubscribed(

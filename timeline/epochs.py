@@ -65,14 +65,8 @@ def explain(state: GroupState, changes: Changes, known: Known) -> tuple[str, str
         return name, _both(text, _resolved(state, known))
     if not known.is_next:
         return cause.UNKNOWN, _MISSING
-    return _same_members(state, known)
-
-
-def _same_members(state: GroupState, known: Known) -> tuple[str, str]:
-    for look in (_subscription, _metadata, _settings, _next_step):
-        if (found := look(state, known)) is not None:
-            return found
-    return cause.UNKNOWN, _NOTHING
+    found = (look(state, known) for look in (_subscription, _metadata, _settings, _next_step))
+    return next((told for told in found if told is not None), (cause.UNKNOWN, _NOTHING))
 
 
 def _without_members(state: GroupState, known: Known) -> tuple[str, str]:

@@ -162,8 +162,7 @@ class Member:
     @cached_property
     def partitions(self) -> list[str]:
         """The `partition_key` of each partition that it owns."""
-        assigned = (self.assigned or {}).items()
-        return [partition_key(topic, p) for topic, partitions in assigned for p in partitions]
+        return partition_keys(self.assigned)
 
     @cached_property
     def owning(self) -> dict[str, str]:
@@ -372,6 +371,11 @@ def _kept(given: Row) -> Row:
 def partition_key(topic: str, partition: int) -> str:
     """Name a partition; what comes before the last slash is the topic."""
     return f"{topic}/{partition}"
+
+
+def partition_keys(assigned: dict[str, list[int]] | None) -> list[str]:
+    """Name the partitions of an assignment."""
+    return [partition_key(topic, p) for topic, numbers in (assigned or {}).items() for p in numbers]
 
 
 def partition_hash(key: str) -> int:

@@ -26,6 +26,7 @@ from timeline.model import (
     Record,
     Row,
     partition_key,
+    partition_keys,
     partition_of,
 )
 from timeline.timeline import (
@@ -349,16 +350,6 @@ def _read(state: GroupState, whole: Batch, *, is_upgrade: bool) -> None:
         later=state.epochs.unresolved,
     )
     _passed(state, when)
-
-
-def _begin(
-    state: GroupState, of_epoch: group_epochs.Known, when: Moment, *, is_complete: bool
-) -> None:
-    """Begin an epoch."""
-    told = {} if state.generation is None else of_epoch.before
-    changes = compare(told, state.members)
-    why = group_epochs.explain(state, changes, of_epoch)
-    _bump(state, of_epoch.batch[-1], when, changes=changes, why=why, is_complete=is_complete)
 
 
 def _may_lack_more(state: GroupState, batch: list[Record]) -> bool:
@@ -941,16 +932,13 @@ def _state(state: GroupState) -> str:
     return STABLE if reconciled else RECONCILING
 
 
-def _bump(
-    state: GroupState,
-    record: Record,
-    when: Moment,
-    *,
-    changes: Changes,
-    why: tuple[str, str],
-    is_complete: bool,
+def _begin(
+    state: GroupState, of_epoch: group_epochs.Known, when: Moment, *, is_complete: bool
 ) -> None:
+    """Begin an epoch."""
     last, number = state.generation, state.epochs.group
+    changes = compare({} if last is None else of_epoch.before, state.members)
+    why = group_epochs.explain(state, changes, of_epoch)
     known = None if last is None else last["generation"]
     if last is not None and is_complete and _awaits_assignment(last):
         # The coordinator may assign once for several epochs (KIP-1263).
@@ -961,7 +949,7 @@ def _bump(
     cost.cut(state, when, is_complete=is_complete)
     row = generations.begin(
         state,
-        record,
+        of_epoch.batch[-1],
         generation=number,
         join_started=when,
         # Each epoch is written, so a number that was left out was never an epoch of its own.
@@ -999,11 +987,7 @@ def _holders(state: GroupState, joined: Container[str] = ()) -> list[Row]:
         client(member)
         for name, member in state.members.items()
         if name not in joined
-        and not set(member.partitions).issubset(
-            partition_key(topic, partition)
-            for topic, partitions in state.epochs.target.get(name, {}).items()
-            for partition in partitions
-        )
+        and not set(member.partitions).issubset(partition_keys(state.epochs.target.get(name)))
     ]
     return held[:_MOST_LATE]
 
@@ -1056,11 +1040,10 @@ def _assigned(state: GroupState, at: int | None) -> None:
     """Put down a new target assignment."""
     row, epochs = state.generation, state.epochs
     owners = {
-        partition_key(topic, partition): state.members[m].identity
+        key: state.members[m].identity
         for m, topics in epochs.target.items()
         if m in state.members
-        for topic, partitions in topics.items()
-        for partition in partitions
+        for key in partition_keys(topics)
     }
     if row is not None and epochs.assignment == epochs.group and state.members:
         there = tasks.owners_of(epochs, owners)
