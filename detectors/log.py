@@ -84,11 +84,10 @@ class LogFindings:
         known = orjson.loads(kept or "{}")
         # The last offset that was lost before it could be read, by partition of the log.
         self.lost = {int(p): offset for p, offset in known.pop(self._LOST, {}).items()}
-        self._lasting: dict[str, Findings] = {
+        self._findings: dict[str, Findings] = {
             key: Findings([e for e in episodes if not (is_backfill and e["kind"] in HOURLY_KINDS)])
             for key, episodes in known.items()
         }
-        self._passing: list[tuple[str, Findings]] = []
 
     def add(self, group: str | None, hit: Hit) -> None:
         """Take a finding of a group, or of the log."""
@@ -96,20 +95,18 @@ class LogFindings:
         partition, offset, _ = hit.last
         if hit.kind == "coverage_gap" and partition is not None and offset is not None:
             self.lost[partition] = max(offset, self.lost.get(partition, offset))
-        if hit.kind in MOMENTARY_KINDS:
-            self._passing.append((key, Findings()))
-            self._passing[-1][1].add(hit)
-        else:
-            self._lasting.setdefault(key, Findings()).add(hit)
+        self._findings.setdefault(key, Findings()).add(hit)
 
     def rows(self, cluster: str, thresholds: Thresholds, now: int) -> Iterator[Row]:
         """Return the anomalies, and what is to be kept of the log."""
-        for key, findings in (*self._passing, *self._lasting.items()):
+        kept: Row = {}
+        for key, findings in self._findings.items():
             group = key.removeprefix(self._GROUP) if key else None
             limits = thresholds.values if group is None else thresholds.of(group)
             settled, still_open = findings.settle(now), findings.current.values()
             yield from anomaly_rows(settled, still_open, cluster, group, limits, now=now)
-        kept: Row = {k: found.to_json() for k, found in self._lasting.items() if found.current}
+            if lasting := [e for e in findings.to_json() if e["kind"] not in MOMENTARY_KINDS]:
+                kept[key] = lasting
         if self.lost:
             kept[self._LOST] = {str(partition): offset for partition, offset in self.lost.items()}
         yield {"group_id": None, "state": orjson.dumps(kept).decode()}

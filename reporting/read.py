@@ -62,7 +62,6 @@ _STEPS_MS = (1, 2, 5, 10, 30, 60, 300, 900, 3_600, 10_800, 21_600, 86_400)
 _QUARANTINE_REASONS = 5
 _NEWEST_ANOMALIES = 500
 _NAMED_MEMBERS = 8
-_MEASURED = {"causes", "lag_seconds", "partition_lag"}
 _MOST_TEXT = 4_000
 """Characters of a text: what members send may be large, and the page has many rows."""
 
@@ -120,14 +119,13 @@ def _asked_first(facts: Facts, runs: LastRuns, readers: For, as_of: int | None) 
 
 def _tell_measured(facts: Facts, found: Mapping[str, pa.Table]) -> None:
     """Put what metrics have beside health to where it belongs."""
-    rows = {name: table.to_pylist() for name, table in found.items() if name in _MEASURED}
-    facts.causes = sorted(rows.get("causes", []), key=itemgetter("group_id", "cause"))
-    seconds = rows.get("lag_seconds", [])
-    facts.lag_seconds = {row["group_id"]: row["lag_seconds"] for row in seconds}
-    facts.partition_lag = sorted(
-        rows.get("partition_lag", []),
-        key=lambda row: (row["group_id"], row["topic"], row["topic_partition"]),
-    )
+
+    def rows(name: str, *order: str) -> list[Row]:
+        return sorted(found[name].to_pylist() if name in found else [], key=itemgetter(*order))
+
+    facts.causes = rows("causes", "group_id", "cause")
+    facts.lag_seconds = {r["group_id"]: r["lag_seconds"] for r in rows("lag_seconds", "group_id")}
+    facts.partition_lag = rows("partition_lag", "group_id", "topic", "topic_partition")
 
 
 def _read_window(facts: Facts, ask: Ask, late_from: int | None, readers: For) -> None:

@@ -51,14 +51,10 @@ def _doubt(
             row["known_until"] = not_before(row[start], until)
 
 
-def borne_out_until(state: GroupState) -> int | None:
-    """Return the time of the last record up to which none of the group's is missing."""
-    return state.clock if state.seen_at is None else state.seen_at
-
-
 def began(state: GroupState) -> int | None:
     """Return the time of the last record before those that are missing."""
-    return borne_out_until(state) if state.gap.at is None else state.gap.at
+    times = (state.gap.at, state.seen_at, state.clock)
+    return next((at for at in times if at is not None), None)
 
 
 def note(state: GroupState) -> None:

@@ -79,8 +79,7 @@ def family(kind: str) -> str | None:
 
 def is_metadata(record: Record) -> bool:
     """Return whether a record holds the group epoch, and its tombstone ends the group."""
-    kind = family(record.kind)
-    return kind is not None and record.kind == f"{kind}_group_metadata"
+    return record.kind.endswith("_group_metadata")
 
 
 def is_upgrade(
