@@ -317,18 +317,13 @@ class Reader:
         while active.size:
             if active.size <= _FEW and one_by_one:
                 one_by_one = False
-                done = self._walk_few(field, cursor, remaining, target, starts)
-                remaining, target = remaining - done, target + done
-                going = remaining > 0
-                slots.pos[active[~going]] = cursor.pos[~going]
-                active, remaining, target = active[going], remaining[going], target[going]
-                cursor = cursor.take(going)
-                continue
-            if starts is not None:
-                starts[target] = cursor.pos
-            self._skip_element(field, cursor)
-            remaining = remaining - 1
-            target = target + 1
+                done: Ints | int = self._walk_few(field, cursor, remaining, target, starts)
+            else:
+                if starts is not None:
+                    starts[target] = cursor.pos
+                self._skip_element(field, cursor)
+                done = 1
+            remaining, target = remaining - done, target + done
             going = remaining > 0
             if self.failures.any:
                 now = int(np.count_nonzero(self.failures.mask))

@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import chain
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import orjson
@@ -189,6 +190,14 @@ def _together(anomalies: Iterable[Row], gap_ms: int = WINDOW_MS) -> Iterator[lis
         yield run
 
 
+def _runs(named: Iterable[tuple[Any, Row]]) -> Iterator[tuple[Any, list[Row]]]:
+    """Cut the anomalies of each name, in their order, into runs; see `_together`."""
+    by_name: dict[Any, list[Row]] = defaultdict(list)
+    for name, row in named:
+        by_name[name].append(row)
+    return ((name, run) for name, of_name in by_name.items() for run in _together(of_name))
+
+
 def _meanwhile(cause: str, own: Sequence[Row], left: Iterable[Row]) -> list[Row]:
     """Return what else the groups of an incident show meanwhile, as a stall beside a storm."""
     kinds = _MEANWHILE.get(cause, frozenset())
@@ -221,32 +230,31 @@ def _topics_deleted(left: Sequence[Row], _: Known) -> Iterator[_Suspected]:
     Of groups without members that lost offsets of it then, somebody may have deleted the group, or
     the topic: the others tell.
     """
-    by_topic: dict[str, list[Row]] = defaultdict(list)
+    named: list[tuple[str, Row]] = []
     for row in left:
         if row["kind"] == "orphan_topic" and row["label"] == "deleted":
-            by_topic[row["subject"]].append(row)
+            named.append((row["subject"], row))
         elif row["kind"] == "offsets_expired" and row["label"] == "deleted":
             offsets = row["evidence"].get("offsets", ())
-            for topic in {text.rpartition(": ")[0].rpartition("/")[0] for text in offsets}:
-                by_topic[topic].append(row)
-    for topic, of_topic in sorted(by_topic.items()):
-        for run in _together(of_topic):
-            if any(row["kind"] == "orphan_topic" for row in run):
-                yield _Suspected(TOPIC_DELETED, topic, run)
+            topics = {text.rpartition(": ")[0].rpartition("/")[0] for text in offsets}
+            named += [(topic, row) for topic in topics]
+    for topic, run in sorted(_runs(named), key=itemgetter(0)):
+        if any(row["kind"] == "orphan_topic" for row in run):
+            yield _Suspected(TOPIC_DELETED, topic, run)
 
 
 def _topics_grown(left: Sequence[Row], _: Known) -> Iterator[_Suspected]:
     """Suspect that a topic was given partitions, which other groups' commits show."""
-    by_topic: dict[str, list[Row]] = defaultdict(list)
-    for row in left:
-        if row["kind"] == UNREAD and row["label"] == NEVER_OWNED:
-            for topic in {name.rpartition("/")[0] for name in row["evidence"]["unread"]}:
-                by_topic[topic].append(row)
-    for topic, of_topic in sorted(by_topic.items()):
-        for run in _together(of_topic):
-            names = chain.from_iterable(row["evidence"]["unread"] for row in run)
-            unread = [name for name in names if name.rpartition("/")[0] == topic]
-            yield _Suspected(TOPIC_GROWN, topic, run, {"unread": sorted(dict.fromkeys(unread))})
+    named = (
+        (topic, row)
+        for row in left
+        if row["kind"] == UNREAD and row["label"] == NEVER_OWNED
+        for topic in {name.rpartition("/")[0] for name in row["evidence"]["unread"]}
+    )
+    for topic, run in sorted(_runs(named), key=itemgetter(0)):
+        names = chain.from_iterable(row["evidence"]["unread"] for row in run)
+        unread = {name for name in names if name.rpartition("/")[0] == topic}
+        yield _Suspected(TOPIC_GROWN, topic, run, {"unread": sorted(unread)})
 
 
 # -- what all groups bear out ----------------------------------------------------------------------
@@ -275,14 +283,10 @@ def _of_partitions(
     """
     hits = list(filter(is_hit, left))
     told = {name for f in known.former if f["cause"] == cause for name in f["anomaly_ids"]}
-    by_partition: dict[int, list[Row]] = defaultdict(list)
-    for row in hits:
-        if row["first_record_partition"] is not None:
-            by_partition[row["first_record_partition"]].append(row)
+    placed = (row for row in hits if row["first_record_partition"] is not None)
     of_one = [
         run
-        for partition, of in by_partition.items()
-        for run in _together(of)
+        for partition, run in _runs((row["first_record_partition"], row) for row in placed)
         if any(row["anomaly_id"] in told for row in run) or _is_most_of(partition, run, known)
     ]
     for run in _together(_in_order(chain.from_iterable(of_one))):
@@ -320,11 +324,7 @@ def _clients(left: Sequence[Row], known: Known | None) -> Iterator[_Suspected]:
     That most of the groups with such clients are hit shows that the name is of one application;
     without what is known, it is not asked.
     """
-    by_name: dict[str, list[Row]] = defaultdict(list)
-    for row in left:
-        for name in _names_in(row):
-            by_name[name].append(row)
-    runs = [(name, run) for name, of in by_name.items() for run in _together(of)]
+    runs = _runs((name, row) for row in left for name in _names_in(row))
     many = [(n, run) for n, run in runs if _group_count(run) >= LEAST_GROUPS]
     for name, run in sorted(many, key=lambda found: (-_group_count(found[1]), found[0])):
         hit = {row["group_id"] for row in run}

@@ -230,32 +230,32 @@ class _Counting:
         yield Remedy(kind, what, number, of, saved, least, text, _records(rows), is_most)
 
     def _static(self, absences: list[_Absence], value: int) -> tuple[str, str, str]:
-        now = max(a.session_ms for a in absences)
-        value = max(value, now)
-        what = f"group.instance.id and {self._timeout(value, now)}"
-        price = _later(value, now)
+        what, why, price = self._session(absences, value)
         looping = Counter(a.slot for a in absences if a.slot in self.loops)
         if looping:
             price += (
                 f" First find out why {_names(looping)} stop and start again and again: it would"
                 " only be hidden, and their partitions wait while they are away."
             )
-        return what, _came_back(absences), price
+        return f"group.instance.id and {what}", why, price
 
     def _session(self, absences: list[_Absence], value: int) -> tuple[str, str, str]:
         now = max(a.session_ms for a in absences)
         value = max(value, now)
-        return self._timeout(value, now), _came_back(absences), _later(value, now)
+        is_classic = self.rows[-1]["group_type"] == "classic"
+        name = "session.timeout.ms" if is_classic else "group.consumer.session.timeout.ms"
+        what = f"{name}={value}" + (" as it is" if value == now else "")
+        longest = duration(max(a.away_ms for a in absences))
+        names, times = _names(Counter(a.slot for a in absences)), count(len(absences), "time")
+        later = f"after {duration(value)} instead of {duration(now)}"
+        when = later if value > now else f"only after these {duration(now)}"
+        price = f"In return, a member that stops is missed {when}."
+        return what, f"{names} came back {times}, after {longest} at most", price
 
     def _hung(self, absences: list[_Absence], value: int) -> tuple[str, str, str]:
         what, why, price = self._session(absences, value)
         doubt = "The log does not tell whether they hung, or died, which no setting prevents."
         return what, why, f"{doubt} {price}"
-
-    def _timeout(self, value: int, now: int) -> str:
-        is_classic = self.rows[-1]["group_type"] == "classic"
-        name = "session.timeout.ms" if is_classic else "group.consumer.session.timeout.ms"
-        return f"{name}={value}" + (" as it is" if value == now else "")
 
     def _poll(self, absences: list[_Absence], value: int) -> tuple[str, str, str]:
         now = max(a.member["rebalance_timeout_ms"] or 0 for a in absences)
@@ -564,22 +564,6 @@ def _kept(row: Row, before: Row | None) -> float:
 
 
 # -- words -----------------------------------------------------------------------------------------
-
-
-def _came_back(absences: Sequence[_Absence]) -> str:
-    longest = max(a.away_ms for a in absences)
-    names = _names(Counter(a.slot for a in absences))
-    return f"{names} came back {count(len(absences), 'time')}, after {duration(longest)} at most"
-
-
-def _later(value: int, now: int) -> str:
-    """Say what a session timeout costs."""
-    if value == now:
-        return f"In return, a member that stops is missed only after these {duration(now)}."
-    return (
-        f"In return, a member that stops is missed after {duration(value)} instead of"
-        f" {duration(now)}."
-    )
 
 
 def _names(times: Counter[str]) -> str:
