@@ -38,6 +38,11 @@ _NO_MEMBER = {
 _PART_OF_ANOTHER = {"cooperative_follow_up", "probing", "conversion", "group_created"}
 # Those of what a group reads, which its members' logs do not explain.
 _SUBJECTS = {"partitions_changed", "subscription_changed", "topic_deleted", _CONFIGURATION}
+# What is kept of a generation till the next one.
+_LAST = (
+    *("generation", "member_count", "group_type", "rebalance_timeout_ms", "stable_at"),
+    *("leader_client_id", "assigned_partitions"),
+)
 _RECONFIGURED = "reconfigured"
 _CONNECTOR_AND_TASK = 2
 _AT_LEAST_TWO = 2
@@ -99,18 +104,7 @@ def examine(track: Track, generation: Row, now: int | None = None) -> None:
     for hit in (*_tasks_wait(memory, limits, generation, now), *_not_ready(rebalance)):
         findings.add(hit)
     _conditions(track, rebalance, now)
-    memory["last"] = {
-        name: generation.get(name)
-        for name in (
-            "generation",
-            "member_count",
-            "group_type",
-            "rebalance_timeout_ms",
-            "stable_at",
-            "leader_client_id",
-            "assigned_partitions",
-        )
-    }
+    memory["last"] = {name: generation.get(name) for name in _LAST}
 
 
 def examine_state(track: Track, state: Row, newest: Row | None, now: int) -> None:
@@ -505,16 +499,9 @@ def _told_at(seen: _Rebalance) -> int | None:
     onJoinComplete); in Connect the leader may have them wait.
     """
     generation, last = seen.generation, seen.memory.get("last") or {}
-    is_follow_up = generation["cause"] == "cooperative_follow_up"
-    if (
-        not is_follow_up
-        or not generation.get("moved_partitions")
-        or not _is_whole(generation)
-        or generation.get("protocol_type") == "connect"
-    ):
-        return None
-    told: int | None = last.get("stable_at")
-    return told
+    is_follow_up = generation["cause"] == "cooperative_follow_up" and _is_whole(generation)
+    is_known = generation.get("moved_partitions") and generation.get("protocol_type") != "connect"
+    return last.get("stable_at") if is_follow_up and is_known else None
 
 
 def _joined_for(generation: Row, told_at: int | None = None) -> int:
