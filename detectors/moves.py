@@ -76,9 +76,10 @@ def _hit(track: Track, move: Row, memberships: Memberships, owners: Sequence[Row
 
 
 def _is_of_another_coordinator(memory: Row, move: Row, memberships: Memberships) -> bool:
-    """Return whether the commit before was in another partition of the log, which has grown since.
+    """Note where the group commits; return whether the commit before was in another partition.
 
-    The coordinator of the new one knows no offset of the group, which starts over.
+    The log has grown since, and the coordinator of the new one knows no offset of the group, which
+    starts over.
     """
     places: dict[str, int] = memory.setdefault("places", {})
     here, before = move["record_partition"], move["previous_at"]
@@ -90,7 +91,7 @@ def _is_of_another_coordinator(memory: Row, move: Row, memberships: Memberships)
 
 
 def _is_of_former_topic(memory: Row, move: Row) -> bool:
-    """Return whether a step back leaves an offset of a topic of that name that was deleted.
+    """Note offsets that went with their topic; return whether a step back leaves one of these.
 
     A commit on its way when a topic is made again ends up in the new one, whose id it gets. It goes
     on from the offset that the old one had; the next is the new one's first.

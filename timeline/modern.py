@@ -805,18 +805,15 @@ def _current_assignment(state: GroupState, member_id: str, payload: Row | None) 
     state.epochs.member[member_id] = payload["member_epoch"]
     stable = _MEMBER_STABLE[state.group_type or ""]
     state.epochs.is_stable[member_id] = payload.get("state") == stable
-    if member_id in state.members:
-        # A member owns what it has to give up until it says that it has
-        # (ConsumerGroup.maybeUpdatePartitionEpoch).
-        assigned, before = (
-            _partitions(state, payload, *_OWNED),
-            set(state.members[member_id].partitions),
-        )
-        state.members[member_id] = replace(state.members[member_id], assigned=assigned)
-        if state.group_type != "share" and state.gap.is_gapped:
-            _take(state, member_id, set(state.members[member_id].partitions) - before)
-    else:
-        state.epochs.owned[member_id] = _partitions(state, payload, *_OWNED)
+    # A member owns what it has to give up until it says that it has
+    # (ConsumerGroup.maybeUpdatePartitionEpoch).
+    assigned = _partitions(state, payload, *_OWNED)
+    if (member := state.members.get(member_id)) is None:
+        state.epochs.owned[member_id] = assigned
+        return
+    state.members[member_id] = now = replace(member, assigned=assigned)
+    if state.group_type != "share" and state.gap.is_gapped:
+        _take(state, member_id, {*now.partitions}.difference(member.partitions))
 
 
 def _arrive(state: GroupState, member_id: str, epoch: int | None) -> None:
