@@ -77,15 +77,16 @@ class SlotChanges:
     """What a generation did to the slots of a group.
 
     What is kept: `slots` by number, with the client that has or had it and since when, who left it
-    and since when it is free, its restarts within the hour, how many it had in which `series`, and
-    until when a second one counts; `restarted`, which slots did so last; `series`, since when and
-    until when restarts follow each other without a pause; `scaled_at`, when somebody put a member
-    into a slot; `members` with their slot and since when they are there; `came_back` by member, its
-    returns; `gone` by client, when members of that name left, and their returns up to then; `fresh`
-    by client, its last member that came into a new slot; `pass`, the slots that restarted one after
-    the other, `deployments`, when those passes ended that left no former member, and `rollbacks`,
-    when one of them was taken back; `starts`, when the group began and how long it had been empty;
-    `emptied`, when it became so, and `former`, the clients that it had had in that hour.
+    and since when it is free, its restarts of the last 55 minutes, how many it had in which
+    `series`, and until when a second one counts; `restarted`, which slots did so last; `series`,
+    since when and until when restarts follow each other without a pause; `scaled_at`, when somebody
+    put a member into a slot; `members` with their slot and since when they are there; `came_back`
+    by member, its returns; `gone` by client, when members of that name left, and their returns up
+    to then; `fresh` by client, its last member that came into a new slot; `pass`, the slots that
+    restarted one after the other, `deployments`, when those passes ended that left no former
+    member, and `rollbacks`, when one of them was taken back; `starts`, when the group began and how
+    long it had been empty; `emptied`, when it became so, and `former`, the clients that it had had
+    in that hour.
     A client that comes back goes on with those of one that left: members that share client id and
     host, as those of one machine with a client's default id do, are told apart by that.
 
@@ -95,7 +96,7 @@ class SlotChanges:
         at: when its rebalance began.
 
     Attributes:
-        restarts: of each slot that restarted, the number of its restarts within the hour, with
+        restarts: of each slot that restarted, the number of its restarts within 55 minutes, with
             those that are normal as one; 1 if it is part of a deployment's rollback.
         returns: by client that came back soon, its returns within the hour. Where several have that
             name at once, of the one with the most.

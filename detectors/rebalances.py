@@ -38,10 +38,11 @@ _NO_MEMBER = {
 _PART_OF_ANOTHER = {"cooperative_follow_up", "probing", "conversion", "group_created"}
 # Those of what a group reads, which its members' logs do not explain.
 _SUBJECTS = {"partitions_changed", "subscription_changed", "topic_deleted", _CONFIGURATION}
+_ASSIGNED = "assigned_partitions"
 # What is kept of a generation till the next one.
 _LAST = (
     *("generation", "member_count", "group_type", "rebalance_timeout_ms", "stable_at"),
-    *("leader_client_id", "assigned_partitions"),
+    *("leader_client_id", _ASSIGNED),
 )
 _RECONFIGURED = "reconfigured"
 _CONNECTOR_AND_TASK = 2
@@ -104,7 +105,10 @@ def examine(track: Track, generation: Row, now: int | None = None) -> None:
     for hit in (*_tasks_wait(memory, limits, generation, now), *_not_ready(rebalance)):
         findings.add(hit)
     _conditions(track, rebalance, now)
+    assigned = (memory.get("last") or {}).get(_ASSIGNED)
     memory["last"] = {name: generation.get(name) for name in _LAST}
+    if memory["last"][_ASSIGNED] is None:
+        memory["last"][_ASSIGNED] = assigned
 
 
 def examine_state(track: Track, state: Row, newest: Row | None, now: int) -> None:
@@ -305,18 +309,20 @@ def _repetition(seen: _Rebalance, limit: dict[str, float], at: int) -> int:
 
 
 def _moves_nothing(seen: _Rebalance) -> bool:
-    """Return whether the topics' metadata changed, and all members have what they had before.
+    """Return whether the topics' metadata changed, and all members have as much as before.
 
     From Kafka 4.1 on, the racks of replicas are part of a topic's hash (Utils.computeTopicHash):
-    each replica that is moved begins an epoch. In a classic group all members would join again.
+    where brokers have racks, each replica that is moved begins an epoch. In a classic group all
+    members would join again. What was never assigned moved nothing: the coordinator may assign
+    once for several epochs (KIP-1263).
     """
-    generation, last = seen.generation, seen.memory.get("last") or {}
-    return (
-        generation["cause"] == "partitions_changed"
-        and generation["group_type"] != "classic"
-        and not generation.get("moved_partitions")
-        and generation.get("assigned_partitions") == last.get("assigned_partitions")
-    )
+    generation, before = seen.generation, (seen.memory.get("last") or {}).get(_ASSIGNED)
+    if generation["cause"] != "partitions_changed" or generation["group_type"] == "classic":
+        return False
+    assigned = generation.get(_ASSIGNED)
+    if assigned is None:
+        return generation.get("join_completed_at") is None and before is not None
+    return not generation.get("moved_partitions") and assigned == before
 
 
 def _too_many(bursts: list[list[int]], limit: dict[str, float], cause: str) -> int:

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import reduce
+from functools import cached_property, reduce
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -477,6 +477,10 @@ class _Tables:
         rows = self._numbered(CHECKPOINTS).withColumn("rebuilt_run", since)
         self._put(CHECKPOINTS, self._with_unchanged(CHECKPOINTS, rows, EVERY_ROW), EVERY_ROW)
 
+    @cached_property
+    def _changed(self) -> DataFrame:
+        return _named(self.lakehouse, self.totals.groups)
+
     @property
     def _goes_on(self) -> bool:
         return bool(self.stage.former) and not self.stage.is_refresh
@@ -488,8 +492,7 @@ class _Tables:
         """Add the rows that meet a condition of groups without new records."""
         if not self._goes_on or not self._is_touched(table):
             return rows
-        changed = _named(self.lakehouse, self.totals.groups)
-        kept = _without(self.lakehouse.read(_SPECS[table]).where(where), changed)
+        kept = _without(self.lakehouse.read(_SPECS[table]).where(where), self._changed)
         return rows.unionByName(kept.select(*rows.columns).localCheckpoint(eager=False))
 
     def _put(self, table: str, rows: DataFrame, where: str | None) -> None:

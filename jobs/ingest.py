@@ -111,7 +111,7 @@ def preview(run: Run) -> None:
 
 
 def _source(run: Run, state: State) -> Source:
-    """Return what the source has, but of a second topic: silver tells records apart by offsets."""
+    """Return what the source has; refuse a second topic: silver tells records apart by offsets."""
     if state.topic not in (None, run.options.topic):
         raise SourceError(
             f"cluster {run.lakehouse.cluster} of the lakehouse holds topic {state.topic}, not "

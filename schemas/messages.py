@@ -204,7 +204,10 @@ def embedded_messages() -> dict[str, Message]:
 
 @cache
 def _embedded_message(name: str) -> Message:
-    return _message(next(d for d in _declarations() if d["name"] == name))
+    declaration = next((d for d in _declarations() if d["name"] == name), None)
+    if declaration is None:
+        raise DeclarationError(f"there is no message {name}")
+    return _message(declaration)
 
 
 @cache

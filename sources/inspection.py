@@ -97,7 +97,8 @@ class LogOfTopic:
 class Inspector:
     """Asks a cluster about a topic, by an admin client that is connected.
 
-    If the cluster does not answer a question, `log_offsets.speaking_of` says why not.
+    The questions let kafka-python's errors out: who asks does so within `log_offsets.speaking_of`,
+    which says why the cluster does not answer.
     """
 
     def __init__(self, admin: KafkaAdminClient, cluster: Cluster, topic: str) -> None:

@@ -36,8 +36,10 @@ _SHOWN = 3
 _UNUSUAL_PAUSE = 1.25
 # So many pauses show a rhythm.
 _PAUSES = 2
-# So many of the last rebalances with members that exceed their time to poll show that it is usual.
+# So many of the last rebalances with a member that exceeds its time to poll show that it is usual.
 _OVERDUE = 3
+# Of these, one that committed in the background until it left.
+_UNPOLLED = 2
 # So many members that re-joined at once show that nobody was waited for.
 _TOGETHER = 2
 # Such a member has been there for its rebalance timeout at least, and a few batches at most.
@@ -135,7 +137,7 @@ def learn(state: GroupState, end: int, members: dict[str, Member]) -> None:
     In a storm the next rebalance begins at once, and a heartbeat later everybody has re-joined.
     """
     if members:  # those of a job that end together leave nobody who waits
-        state.overdue = [*state.overdue, _is_overdue(state, end, members)][-_CYCLES:]
+        state.overdue = [*state.overdue, _overdue(state, end, members)][-_CYCLES:]
     began = None if state.interval is None else state.interval["started_at"]
     if began is None or state.members.keys() == members.keys():
         return
@@ -190,39 +192,45 @@ def _since_farewell(
 
 
 def _as_polls_were_due(state: GroupState, end: int, members: dict[str, Member]) -> int | None:
-    """Return when members that exceed their time to poll began a rebalance; None if none did.
+    """Return when a rebalance of members that exceed their time to poll began; None if of others.
 
-    Each of them is back as another member when it is done, and so begins one, too.
+    One that exceeded it begins it as it leaves; one that had left before is back as another member
+    when it is done, and begins one as it joins.
     """
     since: int | None = None if state.interval is None else state.interval["started_at"]
     if since is None:
         return None
-    due = min(_polls_due(state, since, end, members), default=end)
     is_usual = _exceed_polls(state)
-    young = _young(state, end)
+    due = min(_polls_due(state, since, end, members), default=end)
+    # Within a heartbeat of the end is hardly chance.
+    is_due = (since if is_usual else end - _heartbeat(state, members.values())) <= due < end
     stay = {m: r for m, r in state.commits.by_member.items() if m in members}
+    young = _young(state, end)
     known = {_of_client(m) for m in state.members.values()}
-    if all(_of_client(m) in known for m in members.values()):
-        # Within a heartbeat of the end is hardly chance.
-        sure = since if is_usual else end - _heartbeat(state, members.values())
-        if not sure <= due < end:
-            return None
+    comes_another = any(_of_client(m) not in known for m in members.values())
+    first = min([due, *(last for last, *_ in stay.values())])
+    if is_due and not comes_another:
         began = due
+    elif not comes_another or not is_usual or len(young) <= len(state.members) / 2:
+        return None
+    elif len(stay) >= _TOGETHER and end - first <= _HEARTBEAT_MS:
+        return None  # they re-joined at once, as in a deployment
     else:
-        first = min([due, *(last for last, *_ in stay.values())])
-        if not is_usual or len(young) <= len(state.members) / 2:
-            return None
-        if len(stay) >= _TOGETHER and end - first <= _HEARTBEAT_MS:
-            return None  # they re-joined at once, as in a deployment
         began = since + (first - since) // _BEGAN
-    # Who has been there for long polls in time: it re-joined within a heartbeat.
-    rejoined = _rejoined(state, end, stay.keys() - young)
-    steady = [
+    # Who commits as it polls re-joined within a heartbeat; so did who has been there for long.
+    polls = stay.keys() - (young if _commit_unpolled(state) else set())
+    return max(began, end - _waited_for_polls(state, end, polls))
+
+
+def _waited_for_polls(state: GroupState, end: int, member_ids: Container[str]) -> int:
+    """Return for how long members that commit as they poll can have waited; `end` without any."""
+    rejoined = _rejoined(state, end, member_ids)
+    waited = [
         end - rejoined[m] if m in rejoined else max(longest, end - last)
-        for m, (last, moments, longest, *_) in stay.items()
-        if m not in young and moments > _PAUSES
+        for m, (last, moments, longest, *_) in state.commits.by_member.items()
+        if m in member_ids and moments > _PAUSES
     ]
-    return max(began, end - _HEARTBEAT_MS - min(steady, default=end))
+    return _HEARTBEAT_MS + min(waited, default=end)
 
 
 def _of_client(member: Member) -> tuple[str | None, str | None]:
@@ -232,18 +240,32 @@ def _of_client(member: Member) -> tuple[str | None, str | None]:
 def _polls_due(
     state: GroupState, since: int, end: int, members: dict[str, Member]
 ) -> Iterator[int]:
-    """Return by when members that are gone had to poll."""
-    # All polled as they got their assignment. Who commits what it has read as it polls has polled
-    # by its last commit, too; who commits by a clock in the background goes on until it leaves,
-    # as does one that is stopped. The timeout of a worker of Connect is another.
-    for member_id, member in state.members.items():
+    """Return by when members that are gone, and had something to commit, had to poll."""
+    for member_id in _working(state):
+        member = state.members[member_id]
         timeout = member.rebalance_timeout_ms
+        # That timeout of a worker of Connect is another.
         if member_id in members or not timeout or member.worker is not None:
             continue
-        last = state.commits.by_member.get(member_id, [since])[0]
-        beat = _beat_of(state, member_id) or (timeout if last + timeout > end else 0)
-        is_clock = last < since + timeout < last + beat * _UNUSUAL_PAUSE
-        yield (since if is_clock and _exceed_polls(state) else last) + timeout
+        # A static member does not leave: its session ends (AbstractCoordinator.maybeLeaveGroup).
+        if member.group_instance_id is not None:
+            timeout += member.session_timeout_ms or 0
+        # All polled as they got their assignment; who commits what it has read as it polls, by its
+        # last commit, too. Who commits by a clock in the background goes on until it leaves.
+        polled = state.commits.by_member.get(member_id, [since])[0]
+        is_late = polled < since + timeout <= end < polled + timeout
+        if _exceed_polls(state) and (
+            _left_unpolled(state, since, member_id) or (is_late and not _beat_of(state, member_id))
+        ):
+            polled = since
+        yield polled + timeout
+
+
+def _left_unpolled(state: GroupState, since: int, member_id: str) -> bool:
+    """Return whether a member committed by a clock till its first time to poll was over."""
+    due = since + (state.members[member_id].rebalance_timeout_ms or 0)
+    last = state.commits.by_member.get(member_id, [due])[0]
+    return last < due < last + _beat_of(state, member_id) * _UNUSUAL_PAUSE
 
 
 def _session_of_gone(
@@ -263,8 +285,10 @@ def _silence(state: GroupState, end: int, members: dict[str, Member], missing: i
     """Return how long a rebalance lasted by those that re-joined first; 0 if none shows it."""
     rejoined = _rejoined(state, end, members)
     first = min(rejoined.values(), default=end)
-    if rejoined and members.keys() != state.members.keys():
-        # It learnt of it by a heartbeat; with the same members, one of them has begun it.
+    changed = members.keys() ^ state.members.keys()
+    if rejoined and changed and not _rejoined(state, end, changed):
+        # It learnt of it by a heartbeat; with the same members, one of them has begun it, and who
+        # commits as it goes shows when it did.
         first -= _heartbeat(state, members.values()) // (len(rejoined) + 1)
     return max(end - first, _pause(state, end, members, missing))
 
@@ -305,7 +329,12 @@ def _on_the_way(state: GroupState, end: int, members: dict[str, Member], member_
 
 def _exceed_polls(state: GroupState) -> bool:
     """Return whether members that exceed their time to poll are usual."""
-    return sum(state.overdue) >= _OVERDUE
+    return sum(map(bool, state.overdue)) >= _OVERDUE
+
+
+def _commit_unpolled(state: GroupState) -> bool:
+    """Return whether members commit in the background, whether they poll or not."""
+    return _UNPOLLED in state.overdue
 
 
 def _since_one_left(
@@ -445,19 +474,26 @@ def _young(state: GroupState, end: int) -> set[str]:
     return {k for k, at in joined.items() if at is not None and end - at <= most[k]}
 
 
-def _is_overdue(state: GroupState, end: int, members: dict[str, Member]) -> bool:
-    """Return whether a member is gone that had been there for about as long as it may not poll."""
+def _overdue(state: GroupState, end: int, members: dict[str, Member]) -> int:
+    """Return whether a member is gone that had been there for about as long as it may not poll.
+
+    `_UNPOLLED` says that it had committed until then, in the background.
+    """
+    since = None if state.interval is None else state.interval["started_at"]
     gone = state.members.keys() - members.keys()
+    found = 0
     # Who commits before its time as it goes was stopped.
     for member_id in gone - _rejoined(state, end, gone).keys():
-        session = state.sessions.get(member_id)
-        timeout = state.members[member_id].rebalance_timeout_ms
-        if session is None or not timeout or session["joined_at"] is None:
+        session, member = state.sessions.get(member_id), state.members[member_id]
+        joined = None if session is None else session["joined_at"]
+        timeout = member.rebalance_timeout_ms
+        if joined is None or not timeout or member.worker is not None:
             continue
         least, most = _POLLS
-        if least <= (end - session["joined_at"]) / timeout <= most:
-            return True
-    return False
+        if least <= (end - joined) / timeout <= most:
+            is_unpolled = since is not None and _left_unpolled(state, since, member_id)
+            found = max(found, _UNPOLLED if is_unpolled else 1)
+    return found
 
 
 def _rejoined(state: GroupState, end: int, members: Container[str]) -> dict[str, int]:

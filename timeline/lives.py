@@ -88,7 +88,7 @@ def end_by_tombstone(
     when = moment(state, record)
     if not is_complete:
         gaps.doubt(state)
-    if current(state) not in (None, EMPTY):
+    if not is_complete and current(state) not in (None, EMPTY):
         # Kafka deletes no group that has members: how it became Empty, and perhaps was made anew
         # and deleted again, is missing.
         untold = state.gap.untold

@@ -250,8 +250,8 @@ class Gap:
     epoch: int | None = None
     at: int | None = None  # time of the last record before these
     unnamed: list[str] = field(default_factory=list)  # members that no record has named since then
-    # Offset and time of the last record after which the state is not told, since records that it
-    # follows from may be missing; and its earliest time.
+    # Offset and time of the last record after which the state is not told, or is told as before,
+    # since records that it follows from may be missing; and its earliest time.
     untold: list[int | None] | None = None
     # The same of the first such record behind which no member is known, if nothing was assigned for
     # the epoch.
@@ -302,8 +302,9 @@ class GroupState:
     # Of each member the pause between two of its commits, in the last generation in which it was
     # always as long.
     beats: dict[str, int] = field(default_factory=dict)
-    # Of the last rebalances, whether a member had exceeded its time to poll.
-    overdue: list[bool] = field(default_factory=list)
+    # Of the last rebalances, whether a member had exceeded its time to poll: see
+    # `estimate.learn`.
+    overdue: list[int] = field(default_factory=list)
     # What would show that the last join phase had begun by a time: see `estimate.would_show`.
     quiet: Row | None = None
     # Time up to which no record is missing behind the group's last one; None if not known.

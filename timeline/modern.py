@@ -240,6 +240,8 @@ def _bear_out(state: GroupState, batch: list[Record], epoch: int | None, until: 
     """Let members that records name have been there, if not all that they owned beyond a time."""
     gaps.bear_out(state, _named(batch))
     if until is None:
+        if not state.gap.is_partial:
+            state.gap.untold = None  # nothing that the state follows from is missing any more
         return
     left = _named([r for r in batch if _is_member(r) and r.payload is None])
     later = (state.epochs.group or 0) - (epoch or 0)

@@ -31,7 +31,8 @@ def known_offsets(run: Run, at: int) -> list[dict[str, Any]]:
         UsageError: there is no such group, or no offset to go back to.
     """
     chosen, where = run.options, zone(run.options.timezone)
-    (lakehouse, log, until), group = _of_one_cluster(run), chosen.group or ""
+    lakehouse, log, until = _of_one_cluster(run)
+    group = chosen.group or ""
     time = f"{to_second(at, where)} ({chosen.timezone})"
     if at > until:
         raise UsageError(
@@ -62,7 +63,8 @@ def unused_groups(run: Run, since: int) -> tuple[list[dict[str, Any]], int]:
     Raises:
         UsageError: the log is not known until then, or there is no such group.
     """
-    (lakehouse, log, until), time = _of_one_cluster(run), f"{to_second(since)} UTC"
+    lakehouse, log, until = _of_one_cluster(run)
+    time = f"{to_second(since)} UTC"
     if since > until:
         raise UsageError(
             f"--unused-since {time}: the lakehouse knows groups until {to_second(until)} UTC"

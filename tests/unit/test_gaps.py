@@ -920,6 +920,23 @@ def test_a_share_group_may_have_been_empty_between_those_who_left_and_those_who_
     assert rows[-1]["started_at_min"] <= left
 
 
+def test_a_group_that_is_deleted_with_members_and_nothing_missing_was_deleted_then() -> None:
+    """Brokers before Kafka 0.10.1 have no Empty, and write nothing in between."""
+    log = Records().classic(1, {"a": [0]}).wait(MINUTE).deleted()
+    dead = max(whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
+    assert (dead["state"], dead["evidence"], dead["started_at"]) == ("Dead", "exact", log.clock)
+
+
+def test_an_epoch_whose_records_are_all_there_began_then_whatever_is_missing_before() -> None:
+    log = Records().member("a", kind="share").record("share_group_metadata", {"epoch": 13})
+    log.wait(HOUR, hole=True)
+    log.member("a", kind="share", gone=True).wait(HOUR, hole=True).member("b", kind="share")
+    log.record("share_group_metadata", {"epoch": 15}).wait(10 * DAY).member("c", kind="share")
+    log.record("share_group_metadata", {"epoch": 16})
+    row = max(whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
+    assert (row["generation"], row["evidence"], row["started_at"]) == (16, "exact", log.clock)
+
+
 def test_a_group_that_was_deleted_unseen_is_told_as_it_was_until_it_comes_back() -> None:
     log = Records().classic(1, {"a": [0]}).wait(MINUTE).commit()
     seen = log.clock

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Container
 
 import pytest
@@ -386,6 +387,27 @@ def test_who_exceeds_its_time_to_poll_begins_the_rebalance_unless_another_came_b
 
 def test_members_that_join_at_once_are_not_waited_for_in_a_slow_group_either() -> None:
     log = working(slow(), 2 * MINUTE, 0, 1).classic(6, {"a-4": [0], "b-4": [1], "c-0": []})
+    assert generations(whole_and_cut(log.log()))[-1]["join_ms"] < 10 * SECOND
+
+
+def test_one_that_commits_until_the_end_was_not_waited_for_in_a_slow_group_either() -> None:
+    """Two of three pods fail at a time, after some minutes, and others of other names come."""
+    names = itertools.count()
+    members = {f"a-{next(names)}": [0], f"b-{next(names)}": [1], f"c-{next(names)}": [2]}
+    log = Records().created().wait(3 * SECOND).classic(1, members)
+    for number in range(2, 12):
+        working(log, 6 * MINUTE, *(p for (p,) in members.values())).wait(0)
+        kept = list(members)[number % 3]
+        working(log, 45 * SECOND, *members[kept])
+        others = [[p] for p in range(3) if [p] != members[kept]]
+        members = {kept: members[kept]} | {f"p{next(names)}": p for p in others}
+        log.classic(number, members)
+    assert all(row["join_ms"] <= 15 * SECOND for row in generations(whole_and_cut(log.log()))[1:])
+
+
+def test_a_spare_that_is_stopped_in_a_slow_group_did_not_exceed_its_time_to_poll() -> None:
+    log = slow().classic(6, {"a-4": [0], "b-4": [1], "s-0": []})
+    working(log, 9 * MINUTE, 0, 1).classic(7, {"a-4": [0], "b-4": [1]})
     assert generations(whole_and_cut(log.log()))[-1]["join_ms"] < 10 * SECOND
 
 
