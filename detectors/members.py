@@ -114,14 +114,14 @@ class SlotChanges:
         self.restarts: list[int] = []
         self.sessions: list[tuple[int, int | None]] = []
         self.returns: dict[str, list[Return]] = {}
-        since = at - _WINDOW_MS
+        since, restarted_since = at - _WINDOW_MS, at - _ONCE_AN_HOUR_MS
         self._slots: dict[str, Row] = memory.setdefault("slots", {})
         self._free: list[str] = []
         for name, slot in list(self._slots.items()):
             # In order, so that no more is looked at than goes, which mostly is nothing.
             restarts, left = slot["restarts"], slot["left"]
-            if restarts and restarts[0] < at - _ONCE_AN_HOUR_MS:
-                del restarts[: bisect_left(restarts, at - _ONCE_AN_HOUR_MS)]
+            if restarts and restarts[0] < restarted_since:
+                del restarts[: bisect_left(restarts, restarted_since)]
             if left is None:
                 continue
             if left < since:

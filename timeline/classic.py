@@ -37,6 +37,7 @@ from timeline.timeline import (
     elapsed,
     enter,
     exactly,
+    in_state_since,
     not_before,
 )
 
@@ -668,7 +669,7 @@ def _join_completed(
         is_bound = record.until is None and claimed <= at
         earliest = claimed if is_bound else state.clock
         return Moment(ended, None if earliest is None else min(ended, earliest), at)
-    since = state.interval["started_at"] if state.interval is not None else None
+    since = in_state_since(state)
     # Commits are refused while the leader assigns, so the phase began after the last of them; but
     # for those of transactions, whose markers take offsets (ClassicGroup.validateOffsetCommit).
     last = state.commits.last if is_complete else None

@@ -16,7 +16,7 @@ from collections.abc import Container, Iterable, Iterator, Sequence
 
 from timeline.members import client
 from timeline.model import GroupState, Member, Row
-from timeline.timeline import Moment, earliest_exit
+from timeline.timeline import Moment, earliest_exit, in_state_since
 
 # group.initial.rebalance.delay.ms, as brokers have it unless configured otherwise.
 _INITIAL_DELAY_MS = 3_000
@@ -54,7 +54,7 @@ _BEGAN = 3
 
 def first_join(state: GroupState, end: int, member_count: int, missing: int) -> Moment:
     """Estimate when an empty group began to wait for members, from when it stopped to."""
-    since = state.interval["started_at"] if state.interval is not None else None
+    since = in_state_since(state)
     generation = state.interval["generation"] if state.interval is not None else None
     if (
         state.generation is not None
@@ -84,7 +84,7 @@ def rejoin(
     members are known, nor what they committed. `revoking` are the members that re-joined because
     the last generation revoked partitions of theirs.
     """
-    since = state.interval["started_at"] if state.interval is not None else None
+    since = in_state_since(state)
     earliest = earliest_exit(state.interval)
     if is_complete and not missing:
         # Kafka waits no longer than the largest rebalance timeout of any member.
@@ -138,7 +138,7 @@ def learn(state: GroupState, end: int, members: dict[str, Member]) -> None:
     """
     if members:  # those of a job that end together leave nobody who waits
         state.overdue = [*state.overdue, _overdue(state, end, members)][-_CYCLES:]
-    began = None if state.interval is None else state.interval["started_at"]
+    began = in_state_since(state)
     if began is None or state.members.keys() == members.keys():
         return
     if state.members.keys() & members.keys():
@@ -197,13 +197,15 @@ def _as_polls_were_due(state: GroupState, end: int, members: dict[str, Member]) 
     One that exceeded it begins it as it leaves; one that had left before is back as another member
     when it is done, and begins one as it joins.
     """
-    since: int | None = None if state.interval is None else state.interval["started_at"]
+    since = in_state_since(state)
     if since is None:
         return None
     is_usual = _exceed_polls(state)
     due = min(_polls_due(state, since, end, members), default=end)
     # Within a heartbeat of the end is hardly chance.
     is_due = (since if is_usual else end - _heartbeat(state, members.values())) <= due < end
+    if not (is_usual or is_due):
+        return None
     stay = {m: r for m, r in state.commits.by_member.items() if m in members}
     young = _young(state, end)
     known = {_of_client(m) for m in state.members.values()}
@@ -241,6 +243,7 @@ def _polls_due(
     state: GroupState, since: int, end: int, members: dict[str, Member]
 ) -> Iterator[int]:
     """Return by when members that are gone, and had something to commit, had to poll."""
+    is_usual = _exceed_polls(state)
     for member_id in _working(state):
         member = state.members[member_id]
         timeout = member.rebalance_timeout_ms
@@ -254,7 +257,7 @@ def _polls_due(
         # last commit, too. Who commits by a clock in the background goes on until it leaves.
         polled = state.commits.by_member.get(member_id, [since])[0]
         is_late = polled < since + timeout <= end < polled + timeout
-        if _exceed_polls(state) and (
+        if is_usual and (
             _left_unpolled(state, since, member_id) or (is_late and not _beat_of(state, member_id))
         ):
             polled = since
@@ -276,7 +279,7 @@ def _session_of_gone(
     # meantime: nobody can while the leader is to assign.
     sessions = (m.session_timeout_ms or 0 for k, m in state.members.items() if k not in members)
     lasted = max(sessions, default=0) + heartbeat
-    since = None if state.interval is None else state.interval["started_at"]
+    since = in_state_since(state)
     last = max(since or 0, state.commits.last or 0)
     return lasted if since is not None and last <= end - lasted + heartbeat else 0
 
@@ -297,7 +300,7 @@ def _pause(state: GroupState, end: int, members: dict[str, Member], missing: int
     """Return how long a rebalance lasted by an unusual pause of some that stay; 0 if none is."""
     # Their partitions were committed again and again, and then no more, while those of a member
     # that was waited for were, or till the session of one that is gone was over.
-    since = None if state.interval is None else state.interval["started_at"]
+    since = in_state_since(state)
     if since is None:
         return 0
     rhythms = {m: state.commits.by_member.get(m, [since, 1, 0, 0, 0]) for m in _working(state)}
@@ -479,7 +482,7 @@ def _overdue(state: GroupState, end: int, members: dict[str, Member]) -> int:
 
     `_UNPOLLED` says that it had committed until then, in the background.
     """
-    since = None if state.interval is None else state.interval["started_at"]
+    since = in_state_since(state)
     gone = state.members.keys() - members.keys()
     found = 0
     # Who commits before its time as it goes was stopped.
@@ -540,7 +543,7 @@ def _longest_timeout(members: Iterable[Member]) -> int | None:
 
 def _within(state: GroupState, at: int | None, earliest: int | None, latest: int) -> Moment:
     """Return an estimate between two bounds that is no earlier than the state before."""
-    since = state.interval["started_at"] if state.interval is not None else None
+    since = in_state_since(state)
     known = [t for t in (at, earliest, since) if t is not None]
     at = min(max(known), latest) if at is not None and known else latest
     return Moment(at, None if earliest is None else min(earliest, at), latest)

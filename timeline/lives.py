@@ -88,11 +88,11 @@ def end_by_tombstone(
     when = moment(state, record)
     if not is_complete:
         gaps.doubt(state)
-    if not is_complete and current(state) not in (None, EMPTY):
-        # Kafka deletes no group that has members: how it became Empty, and perhaps was made anew
-        # and deleted again, is missing.
-        untold = state.gap.untold
-        when = when._replace(earliest=gaps.began(state) if untold is None else untold[2])
+        if current(state) not in (None, EMPTY):
+            # Kafka deletes no group that has members: how it became Empty, and perhaps was made
+            # anew and deleted again, is missing.
+            untold = state.gap.untold
+            when = when._replace(earliest=gaps.began(state) if untold is None else untold[2])
     if state.group_type not in (None, group_type):
         end_without_tombstone(state, record)  # the tombstone is of another that came after it
         return

@@ -302,8 +302,8 @@ class GroupState:
     # Of each member the pause between two of its commits, in the last generation in which it was
     # always as long.
     beats: dict[str, int] = field(default_factory=dict)
-    # Of the last rebalances, whether a member had exceeded its time to poll: see
-    # `estimate.learn`.
+    # Of the last rebalances, whether a member had exceeded its time to poll: 2 if it had committed
+    # in the background until then.
     overdue: list[int] = field(default_factory=list)
     # What would show that the last join phase had begun by a time: see `estimate.would_show`.
     quiet: Row | None = None

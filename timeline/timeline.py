@@ -83,6 +83,12 @@ def current(state: GroupState) -> str | None:
     return None if state.interval is None else str(state.interval["state"])
 
 
+def in_state_since(state: GroupState) -> int | None:
+    """Return when the group entered its state, in epoch milliseconds; None if not known."""
+    since: int | None = None if state.interval is None else state.interval["started_at"]
+    return since
+
+
 def earliest_exit(interval: Row | None) -> int | None:
     """Return the earliest time at which the group can have left its current state."""
     if interval is None:
