@@ -46,9 +46,9 @@ _REBALANCES = frozenset(
     | {"member_flapping"}
 )
 _STALLS = frozenset({"commit_stall", "stuck_rebalance"})
-KINDS = frozenset(
-    {"offset_reset", "orphan_topic", "offsets_expired", UNREAD} | _REBALANCES | _STALLS
-)
+LABELS = {"orphan_topic": "deleted", "offsets_expired": "deleted", UNREAD: NEVER_OWNED}
+"""Kinds of anomalies that an incident may have where they have this label."""
+KINDS = frozenset({"offset_reset"} | LABELS.keys() | _REBALANCES | _STALLS)
 """Kinds of anomalies that an incident may have."""
 
 # What the same groups show meanwhile, by cause.
@@ -125,16 +125,19 @@ def incidents(anomalies: Iterable[Row], known: Known, cluster: str) -> list[Row]
     incident that was told before keeps its id, however many anomalies have come to it.
     """
     left = {row["anomaly_id"]: row for row in _read(anomalies)}
+    of_group: dict[str, list[Row]] = defaultdict(list)
+    for row in left.values():
+        if row["kind"] in _REBALANCES | _STALLS:
+            of_group[row["group_id"]].append(row)
     found: list[_Suspected] = []
     for suspect in _SUSPECTING:
         for suspected in suspect([*left.values()], known):
             own = [row for row in suspected.anomalies if row["anomaly_id"] in left]
             if _group_count(own) < LEAST_GROUPS:
                 continue
-            own += _meanwhile(suspected.cause, own, left.values())
-            for row in own:
-                del left[row["anomaly_id"]]
-            found.append(suspected._replace(anomalies=_in_order(own)))
+            own += _meanwhile(suspected.cause, own, of_group)
+            names = left.keys() & {row["anomaly_id"] for row in own}
+            found.append(suspected._replace(anomalies=_in_order(map(left.pop, names))))
     found.sort(key=lambda s: (s.anomalies[0]["started_at"], s.anomalies[0]["anomaly_id"]))
     ids = _ids(found, known.former, cluster)
     return [_row(incident_id, suspected) for incident_id, suspected in zip(ids, found, strict=True)]
@@ -144,7 +147,7 @@ def clients_of(anomalies: Iterable[Row]) -> list[Client]:
     """Return the clients that may be behind the anomalies of many groups."""
     return [
         Client(s.subject, s.anomalies[0]["started_at"], s.anomalies[-1]["started_at"])
-        for s in _clients(_read(anomalies), None)
+        for s in _clients(_read(row for row in anomalies if row["kind"] in _REBALANCES), None)
     ]
 
 
@@ -167,6 +170,7 @@ def _read(anomalies: Iterable[Row]) -> list[Row]:
         {**row, "evidence": orjson.loads(row["evidence"])}
         for row in anomalies
         if row["group_id"] is not None and row["started_at"] is not None
+        if row["label"] == LABELS.get(row["kind"], row["label"])
     )
 
 
@@ -198,19 +202,18 @@ def _runs(named: Iterable[tuple[Any, Row]]) -> Iterator[tuple[Any, list[Row]]]:
     return ((name, run) for name, of_name in by_name.items() for run in _together(of_name))
 
 
-def _meanwhile(cause: str, own: Sequence[Row], left: Iterable[Row]) -> list[Row]:
-    """Return what else the groups of an incident show meanwhile, as a stall beside a storm."""
+def _meanwhile(cause: str, own: Sequence[Row], of_group: Mapping[str, Sequence[Row]]) -> list[Row]:
+    """Return what the groups of an incident show meanwhile, as a stall beside a storm."""
     kinds = _MEANWHILE.get(cause, frozenset())
     spans: dict[str, tuple[int, int]] = {}
     for row in own:
         start, end = spans.get(row["group_id"], (row["started_at"], row["ended_at"]))
         spans[row["group_id"]] = start, max(end, row["ended_at"])
-    known = {row["anomaly_id"] for row in own}
     return [
         row
-        for row in left
-        if row["kind"] in kinds and row["group_id"] in spans and row["anomaly_id"] not in known
-        if spans[row["group_id"]][0] - WINDOW_MS <= row["started_at"] <= spans[row["group_id"]][1]
+        for group, (start, end) in spans.items()
+        for row in of_group.get(group, ())
+        if row["kind"] in kinds and start - WINDOW_MS <= row["started_at"] <= end
     ]
 
 
@@ -232,9 +235,9 @@ def _topics_deleted(left: Sequence[Row], _: Known) -> Iterator[_Suspected]:
     """
     named: list[tuple[str, Row]] = []
     for row in left:
-        if row["kind"] == "orphan_topic" and row["label"] == "deleted":
+        if row["kind"] == "orphan_topic":
             named.append((row["subject"], row))
-        elif row["kind"] == "offsets_expired" and row["label"] == "deleted":
+        elif row["kind"] == "offsets_expired":
             offsets = row["evidence"].get("offsets", ())
             topics = {text.rpartition(": ")[0].rpartition("/")[0] for text in offsets}
             named += [(topic, row) for topic in topics]
@@ -248,7 +251,7 @@ def _topics_grown(left: Sequence[Row], _: Known) -> Iterator[_Suspected]:
     named = (
         (topic, row)
         for row in left
-        if row["kind"] == UNREAD and row["label"] == NEVER_OWNED
+        if row["kind"] == UNREAD
         for topic in {name.rpartition("/")[0] for name in row["evidence"]["unread"]}
     )
     for topic, run in sorted(_runs(named), key=itemgetter(0)):

@@ -54,7 +54,9 @@ def tell_incidents(
     begun = [t for t in (*(row["since"] for row in of_kinds), open_since) if t is not None]
     since = min(begun) - rule.LOOKING_BACK_MS if before and begun else None
     begun_since = "" if since is None else f" AND started_at >= timestamp_millis({since})"
-    asked = {"new": _asked("gold.anomalies", _ANOMALY, among("kind", rule.KINDS) + begun_since)}
+    may_be = [f"(kind <> '{kind}' OR label = '{label}')" for kind, label in rule.LABELS.items()]
+    where = " AND ".join([among("kind", rule.KINDS), *may_be])
+    asked = {"new": _asked("gold.anomalies", _ANOMALY, f"{where}{begun_since}")}
     if has_some:
         asked["former"] = _asked(INCIDENTS.name, _INCIDENT, f"true{begun_since}")
     read = rows_by(ask, asked)
