@@ -2,10 +2,13 @@
 
 Master and workers are processes of this machine, each worker with one core, as many executors as
 workers. So this shows that the work divides; what a network costs it does not show. The driver's
-own work has no core of its own where there are two workers on two cores. Beside them, `local[1]`
-and `local[2]` show what the processes of a cluster cost. The table ends with where the time goes,
-by Spark's event log: seconds without any task, in which the driver plans and commits, and those
-of all tasks together. A line behind it says what more cores would take at best.
+own work has no core of its own where there are two workers on two cores. A worker of one core runs
+one task at a time, but its JVM compiles and collects garbage on all cores, and its Python runs
+beside it; with ``--pinned``, all of that has the worker's core alone, as on a machine of one core.
+Beside them, `local[1]` and `local[2]` show what the processes of a cluster cost. The table ends
+with where the time goes, by Spark's event log: seconds without any task, in which the driver plans
+and commits, and those of all tasks together. A line behind it says what more cores would take at
+best.
 
 Run it by ``benchmarks/run.sh scale_out --records 1000000 --work /data/scale-out``.
 """
@@ -31,6 +34,7 @@ def main(argv: list[str]) -> None:
     )
     generate.add_options(parser)
     parser.add_argument("--work", type=Path, required=True, help="folder for data and lakehouse")
+    parser.add_argument("--pinned", action="store_true", help="each worker to a core of its own")
     options = parser.parse_args(argv)
     work: Path = options.work
     topic = work / "topic"
@@ -44,7 +48,7 @@ def main(argv: list[str]) -> None:
     measured = {}
     for cores in (1, 2):
         measured[f"local[{cores}]"] = pipeline(topic, work, ["--master", f"local[{cores}]"])
-        with standalone(cores, work) as cluster:
+        with standalone(cores, work, pinned=options.pinned) as cluster:
             argv = ["--master", cluster.master, "--conf", FEW_TASKS]
             measured[f"{cores} worker{'s' if cores > 1 else ''}"] = pipeline(topic, work, argv)
         print(f"measured: {', '.join(measured)}", file=sys.stderr, flush=True)

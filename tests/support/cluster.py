@@ -36,12 +36,14 @@ class Standalone:
 
 
 @contextmanager
-def standalone(workers: int, work: Path) -> Iterator[Standalone]:
+def standalone(workers: int, work: Path, *, pinned: bool = False) -> Iterator[Standalone]:
     """Start a master and workers.
 
     Args:
         workers: their number.
         work: a folder for what they write.
+        pinned: whether each worker, with its executors and their Python, runs on one core alone;
+            there have to be as many cores as workers (Linux).
 
     Raises:
         TimeoutError: one of them did not come up.
@@ -57,6 +59,9 @@ def standalone(workers: int, work: Path) -> Iterator[Standalone]:
             size = ["--cores", "1", "--memory", _MEMORY]
             argv = ["--port", str(own), *size, *folder, cluster.master]
             cluster.workers.append(_start(stack, work, "worker.Worker", *argv))
+            if pinned:
+                # It is still the shell: what that starts is pinned, too.
+                os.sched_setaffinity(cluster.workers[-1].pid, {number})
             wait_for(own)
         yield cluster
 
