@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 
-from timeline.members import client
+from timeline.members import client, compare
 from timeline.model import GroupState, Member, Row
 from timeline.timeline import Moment, earliest_exit, in_state_since
 
@@ -208,8 +208,7 @@ def _as_polls_were_due(state: GroupState, end: int, members: dict[str, Member]) 
         return None
     stay = {m: r for m, r in state.commits.by_member.items() if m in members}
     young = _young(state, end)
-    known = {_of_client(m) for m in state.members.values()}
-    comes_another = any(_of_client(m) not in known for m in members.values())
+    comes_another = bool(compare(state.members, members).joined)
     first = min([due, *(last for last, *_ in stay.values())])
     if is_due and not comes_another:
         began = due
@@ -233,10 +232,6 @@ def _waited_for_polls(state: GroupState, end: int, member_ids: Container[str]) -
         if m in member_ids and moments > _PAUSES
     ]
     return _HEARTBEAT_MS + min(waited, default=end)
-
-
-def _of_client(member: Member) -> tuple[str | None, str | None]:
-    return member.client_id, member.client_host
 
 
 def _polls_due(
