@@ -23,6 +23,7 @@ TWO_OWNERS, NEVER_OWNED = "two_owners", "never_owned"
 OPEN_KINDS = {GENERATION: OPEN_GENERATION, SESSION: OPEN_SESSION}
 """By kind, the kind of its rows that later records may change."""
 
+_MEMBERS = frozenset({"members_joined", "members_left", "members_replaced", "idle_members"})
 _NONE: Mapping[int, int] = MappingProxyType({})
 _OPEN = (OPEN_GENERATION, OPEN_SESSION, OPEN_STATE, WAIT, TWO_OWNERS, NEVER_OWNED)
 _SOURCES = (
@@ -58,7 +59,7 @@ class GroupDetector:
         self._memberships = [Membership(*p) for p in kept.get("presences", [])]
         self._open: dict[str, list[Row]] = {k: [] for k in _OPEN}
         self._news = topics.News()
-        self._sessions: list[Row] = []
+        self._stays = sessions.Stays()
         self._owners: dict[tuple[str, int], list[Row]] = defaultdict(list)
         self._last_commit = (kept.get("last_partition", -1), kept.get("last_commit", -1))
 
@@ -73,13 +74,14 @@ class GroupDetector:
         elif kind in self._open:
             self._open[kind].append(row)
         elif kind == GENERATION:
-            self._news.generations.append(row)
             self._memberships.append(Membership.of(row))
             rebalances.examine(tracks["generations"], row)
+            # Who came and went is most of a row, and is not asked for any more.
+            self._news.generations.append({k: v for k, v in row.items() if k not in _MEMBERS})
         elif kind == SESSION:
             memory, at = tracks["sessions"].memory, row["left_at"]
             memory["clock"] = max(at, memory.get("clock", at))
-            self._sessions.append(row)
+            self._stays.add(row)
         elif kind == OWNER:
             self._owners[row["topic"], row["topic_partition"]].append(row)
         elif kind == LAG:
@@ -122,8 +124,10 @@ class GroupDetector:
         generations = [*self._news.generations, *self._open[OPEN_GENERATION]]
         topics.settle(tracks["topics"], self._news, self._open[OPEN_GENERATION])
         self._news = topics.News()
-        sessions.take_sessions(tracks["sessions"], self._sessions, self._open[OPEN_SESSION])
-        self._sessions = []
+        for session in self._open[OPEN_SESSION]:
+            self._stays.note(session)
+        sessions.take_stays(tracks["sessions"], self._stays)
+        self._stays = sessions.Stays()
         waits, order = self._open[WAIT], self._order
         unread.settle(tracks["unread"], waits, order)
         unread.settle_owners(tracks["owners"], self._open[TWO_OWNERS], generations)
@@ -161,7 +165,12 @@ class GroupDetector:
             rebalances.examine_state(tracks["generations"], row, self._newest, now)
         over = [s for s in self._open[OPEN_SESSION] if s["left_at"] is not None]
         lasting = [s for s in self._open[OPEN_SESSION] if s["left_at"] is None]
-        sessions.take_sessions(tracks["sessions"], over, lasting)
+        stays = sessions.Stays()
+        for session in over:
+            stays.add(session)
+        for session in lasting:
+            stays.note(session)
+        sessions.take_stays(tracks["sessions"], stays)
         for row in self._open[WAIT]:
             if row["until"] is None:  # the others are kept
                 minutes.take_wait(tracks["minutes"].memory, row)

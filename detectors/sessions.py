@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from itertools import groupby
 
@@ -15,39 +14,56 @@ from schemas.gold import CRITICAL, WARNING
 _RESTART_MS = 15_000
 
 
-def take_sessions(track: Track, ended: Sequence[Row], others: Sequence[Row]) -> None:
-    """Take sessions of static members, and find those whose place is taken again and again.
+class Stays:
+    """Sessions of static members: who is on a machine, and whose place another took."""
+
+    def __init__(self) -> None:
+        # By far the fewest; with the client that came `after`, where it is known.
+        self.replaced: list[Row] = []
+        self.on_machine: dict[str, set[str]] = defaultdict(set)
+        self._awaiting: dict[tuple[str, int], Row] = {}
+
+    def add(self, session: Row) -> None:
+        """Take a session that ended; they come in the order of that."""
+        self.note(session)
+        if session["end_cause"] == "static_member_replaced":
+            kept = {**session}
+            self._awaiting[session["group_instance_id"], session["left_at"]] = kept
+            self.replaced.append(kept)
+
+    def note(self, session: Row) -> None:
+        """Take of a session, which may go on, after whom it came, and where."""
+        instance = session["group_instance_id"]
+        self.on_machine[session["client_host"]].add(instance)
+        if (before := self._awaiting.pop((instance, session["joined_at"]), None)) is not None:
+            before["after"] = host_of(session)
+
+
+def take_stays(track: Track, stays: Stays) -> None:
+    """Find static members whose place is taken again and again.
 
     Two clients with one instance id take turns: the coordinator fences the one that the other
-    replaces. One client that is replaced by itself restarts. Those that ended come in that order;
-    the others tell who came after, and who is on a machine.
+    replaces. One client that is replaced by itself restarts.
     """
     memory = track.memory
-    sessions: dict[str, list[Row]] = defaultdict(list)
-    on_machine: dict[str, set[str]] = defaultdict(set)
-    for session in (*ended, *others):
-        sessions[session["group_instance_id"]].append(session)
-        on_machine[session["client_host"]].add(session["group_instance_id"])
     taken: dict[str, list[Row]] = memory.setdefault("replaced", {})
-    replaced = [s for s in ended if s["end_cause"] == "static_member_replaced"]
     moments: dict[tuple[str, int], set[str]] = defaultdict(set)
     for instance, times in taken.items():
         for time in times:
             moments[time["client"], time["at"] // _RESTART_MS].add(instance)
-    for session in replaced:
+    for session in stays.replaced:
         moment = host_of(session), session["left_at"] // _RESTART_MS
         moments[moment].add(session["group_instance_id"])
-    for session in replaced:
+    for session in stays.replaced:
         instance, at = session["group_instance_id"], session["left_at"]
         hour = [t for t in taken.get(instance, []) if t["at"] >= at - HOUR_MS]
         client = host_of(session)
         taken[instance] = [*hour, {"at": at, "offset": session["record_offset"], "client": client}]
-        after = [s for s in sessions[instance] if s["joined_at"] == at and s is not session]
-        there = on_machine[session["client_host"]]
+        there = stays.on_machine[session["client_host"]]
         # Two clients that share an instance id take that one alone; a process takes all of its own.
         is_process = all(_are_most(t, moments, there) for t in taken[instance][-2:])
         is_shared = len(there) > 1 and not is_process
-        _replaced(track, session, taken[instance], after, is_shared=is_shared)
+        _replaced(track, session, taken[instance], is_shared=is_shared)
     for instance, times in list(taken.items()):
         if times[-1]["at"] < memory.get("clock", 0) - HOUR_MS:
             del taken[instance]
@@ -62,10 +78,8 @@ def _are_most(
     return len(together) > 1 and 2 * len(together) > len(there)
 
 
-def _replaced(
-    track: Track, session: Row, hour: list[Row], after: list[Row], *, is_shared: bool
-) -> None:
-    """Judge a session that another (`after`) has taken the place of, the last of its `hour`.
+def _replaced(track: Track, session: Row, hour: list[Row], *, is_shared: bool) -> None:
+    """Judge a session that another has taken the place of, the last of its `hour`.
 
     `is_shared` is whether the machine has other members, which went on.
     """
@@ -73,7 +87,7 @@ def _replaced(
     fencing, flapping = limits["static_member_fencing"], limits["member_flapping"]
     instance, at = session["group_instance_id"], session["left_at"]
     lately = [t for t in hour if t["at"] >= at - fencing["window_ms"]]
-    seen = [*(t["client"] for t in lately), *map(host_of, after[:1])]
+    seen = [t["client"] for t in lately] + ([session["after"]] if "after" in session else [])
     clients = [client for client, _ in groupby(seen)]
     takes_turns = len(clients) > len(set(clients))
     # Who takes a static member's place in a classic group is told under client id and host of the
