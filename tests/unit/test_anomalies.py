@@ -1050,8 +1050,8 @@ def taken(*clients: str, every: float = 30, others: tuple[str, ...] = ()) -> lis
         client_id, _, host = client.partition("@")
         row = {"group_instance_id": "i", "client_id": client_id, "client_host": host}
         row |= {"joined_at": joined, "left_at": left, "record_partition": 0}
-        row |= {"end_cause": left and "static_member_replaced", "record_offset": joined}
-        rows.append(row)
+        row |= {"end_cause": None if left is None else "static_member_replaced"}
+        rows.append(row | {"record_offset": joined})
     present = [rows[-1] | {"group_instance_id": host, "client_host": host} for host in others]
     for row in (rows[-1], *present):
         detector.take(OPEN_SESSION, row)
@@ -1072,6 +1072,7 @@ def test_two_clients_take_an_instance_from_each_other() -> None:
     assert row["summary"].startswith("a@/1 and b@/2 of g share group.instance.id i: ")
     assert not told("a@/1", "b@/2")  # a pod that moved
     assert not told("a@/1", "b@/2", "c@/3")
+    assert not told("a@/1", "b@/2", "c@/3", every=0)  # within a millisecond
     assert not told("a@/1", "b@/2", "a@/1", every=900)
 
 
