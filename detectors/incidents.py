@@ -126,8 +126,9 @@ def incidents(anomalies: Iterable[Row], known: Known, cluster: str) -> list[Row]
     """
     left = {row["anomaly_id"]: row for row in _read(anomalies)}
     of_group: dict[str, list[Row]] = defaultdict(list)
+    meanwhile = frozenset().union(*_MEANWHILE.values())
     for row in left.values():
-        if row["kind"] in _REBALANCES | _STALLS:
+        if row["kind"] in meanwhile:
             of_group[row["group_id"]].append(row)
     found: list[_Suspected] = []
     for suspect in _SUSPECTING:

@@ -317,11 +317,14 @@ def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> 
         return started
     revoking = _revoking(state, step, changes, moved)
     started = estimate.rejoin(
-        state, end, step.members, step.aborted, is_complete=step.is_complete, revoking=revoking
+        *(state, end, step.members, step.aborted),
+        is_complete=step.is_complete,
+        comes_another=bool(changes.joined),
+        revoking=revoking,
     )
     if not (revoking or any(changes) or step.aborted) and connect.wake(state.members, step.members):
         started = estimate.at_once(started, end)
-    started = _separated(started, began["started_at"] if began is not None else None, end)
+    started = _separated(started, in_state_since(state), end)
     if not step.is_first:
         started = started._replace(earliest=earliest_exit(began))
     if step.is_complete:

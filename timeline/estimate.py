@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Iterator, Sequence
 
-from timeline.members import client, compare
+from timeline.members import client
 from timeline.model import GroupState, Member, Row
 from timeline.timeline import Moment, earliest_exit, in_state_since
 
@@ -75,14 +75,16 @@ def rejoin(
     missing: int,
     *,
     is_complete: bool,
+    comes_another: bool,
     revoking: Sequence[str] = (),
 ) -> Moment:
     """Estimate when the members of a working group began to re-join.
 
     The group before is in force since its interval began; `missing` generations in between were
     aborted. Unless it is complete, a record is missing in between, and neither those who were
-    members are known, nor what they committed. `revoking` are the members that re-joined because
-    the last generation revoked partitions of theirs.
+    members are known, nor what they committed. `comes_another` is whether a member joined that
+    replaces nobody; `revoking` are the members that re-joined because the last generation revoked
+    partitions of theirs.
     """
     since = in_state_since(state)
     earliest = earliest_exit(state.interval)
@@ -102,7 +104,7 @@ def rejoin(
         first = min(rhythms[m][0] if m in rhythms else since for m in revoking)
         return _within(state, first, earliest, end)
     if is_complete and not missing:
-        began = _as_polls_were_due(state, end, members)
+        began = _as_polls_were_due(state, end, members, comes_another=comes_another)
         if began is not None:
             return _within(state, began, earliest, end)
     left = len(state.members) - remaining
@@ -191,7 +193,9 @@ def _since_farewell(
     return max(lasted if joined else 0, end - min(last))
 
 
-def _as_polls_were_due(state: GroupState, end: int, members: dict[str, Member]) -> int | None:
+def _as_polls_were_due(
+    state: GroupState, end: int, members: dict[str, Member], *, comes_another: bool
+) -> int | None:
     """Return when a rebalance of members that exceed their time to poll began; None if of others.
 
     One that exceeded it begins it as it leaves; one that had left before is back as another member
@@ -208,7 +212,6 @@ def _as_polls_were_due(state: GroupState, end: int, members: dict[str, Member]) 
         return None
     stay = {m: r for m, r in state.commits.by_member.items() if m in members}
     young = _young(state, end)
-    comes_another = bool(compare(state.members, members).joined)
     first = min([due, *(last for last, *_ in stay.values())])
     if is_due and not comes_another:
         began = due
