@@ -184,9 +184,12 @@ def _since_farewell(
     state: GroupState, end: int, members: dict[str, Member], heartbeat: int, lasted: int
 ) -> int:
     """Return how long a rebalance lasted if a member that is gone began it; else what is given."""
-    # Clients commit once more before they leave, and the leaving starts the rebalance.
-    last = [at for m, (at, *_) in state.commits.by_member.items() if m not in members]
-    if not last or end - min(last) > heartbeat * _UNUSUAL_PAUSE:
+    # Clients commit once more before they leave, and the leaving starts the rebalance. One that did
+    # so before its time was going; of another, its last commit may have been long before.
+    gone = {m: last for m, (last, *_) in state.commits.by_member.items() if m not in members}
+    early, since = _rejoined(state, end, gone), end - heartbeat * _UNUSUAL_PAUSE
+    last = [at for m, at in gone.items() if m in early or at >= since]
+    if not last:
         return lasted
     # Where somebody joined as well, either may have come first.
     joined = members.keys() - state.members.keys()
@@ -255,11 +258,13 @@ def _polls_due(
         # last commit, too. Who commits by a clock in the background goes on until it leaves.
         polled = state.commits.by_member.get(member_id, [since])[0]
         is_late = polled < since + timeout <= end < polled + timeout
-        if is_usual and (
-            _left_unpolled(state, since, member_id) or (is_late and not _beat_of(state, member_id))
-        ):
-            polled = since
-        yield polled + timeout
+        beat = _beat_of(state, member_id)
+        if is_usual and (_left_unpolled(state, since, member_id) or (is_late and not beat)):
+            yield since + timeout
+        elif is_usual and beat and _commit_unpolled(state):
+            yield max(since + timeout, polled + beat // 2)
+        else:
+            yield polled + timeout
 
 
 def _left_unpolled(state: GroupState, since: int, member_id: str) -> bool:
@@ -288,9 +293,10 @@ def _silence(state: GroupState, end: int, members: dict[str, Member], missing: i
     first = min(rejoined.values(), default=end)
     changed = members.keys() ^ state.members.keys()
     if rejoined and changed and not _rejoined(state, end, changed):
-        # It learnt of it by a heartbeat; with the same members, one of them has begun it, and who
+        # It learnt of it by a heartbeat. They all begin theirs with the assignment, so that there
+        # are as good as none in between. With the same members, one of them has begun it, and who
         # commits as it goes shows when it did.
-        first -= _heartbeat(state, members.values()) // (len(rejoined) + 1)
+        first -= _heartbeat(state, members.values()) // 2
     return max(end - first, _pause(state, end, members, missing))
 
 
@@ -512,8 +518,11 @@ def _rejoined(state: GroupState, end: int, members: Container[str]) -> dict[str,
 
 def _beat(rhythm: list[int]) -> int | None:
     """Return how long a member pauses between two commits, if it is always as long."""
-    _, moments, longest, shortest, _ = rhythm
-    return shortest if moments > _PAUSES and longest <= shortest * _UNUSUAL_PAUSE else None
+    _, moments, longest, shortest, pause = rhythm
+    if moments > _PAUSES:
+        return shortest if longest <= shortest * _UNUSUAL_PAUSE else None
+    # Two of a clock that begins as the group is stable: by chance they are hardly as long.
+    return pause if moments > 1 and 0 < longest - pause <= _SLOWER_MS else None
 
 
 def _beat_of(state: GroupState, member_id: str) -> int:

@@ -157,7 +157,7 @@ def test_members_that_commit_before_their_time_have_rejoined(case: str) -> None:
     assert alarms(tables, log.clock) == (["slow_rebalance"] if is_shown else [])
 
 
-@pytest.mark.parametrize(("joins", "heartbeats"), [(True, 1 / 3), (False, 0)])
+@pytest.mark.parametrize(("joins", "heartbeats"), [(True, 1 / 2), (False, 0)])
 def test_who_rejoins_first_learnt_of_it_by_a_heartbeat_unless_it_began_it(
     joins: bool,  # noqa: FBT001
     heartbeats: float,
@@ -383,6 +383,37 @@ def test_who_exceeds_its_time_to_poll_begins_the_rebalance_unless_another_came_b
     row = generations(whole_and_cut(log.log()))[-1]
     assert row["join_completed_at"] == end
     assert row["join_started_at"] == since + began * SECOND
+
+
+def test_who_commits_before_its_time_and_leaves_began_the_rebalance_however_long_ago() -> None:
+    """The others take seven seconds to give up their partitions."""
+    log = Records().created().wait(3 * SECOND).classic(1, {"a": [0], "b": [1], "c": [2]})
+    for _ in range(9):
+        log.wait(MINUTE).commit(partition=0).commit(partition=1).commit(partition=2)
+    left = log.wait(20 * SECOND).commit(partition=2).clock
+    log.wait(3 * SECOND).commit(partition=0).commit(partition=1).wait(7 * SECOND)
+    log.classic(2, {"a": [0], "b": [1, 2]})
+    assert generations(whole_and_cut(log.log()))[-1]["join_started_at"] == left
+
+
+@pytest.mark.parametrize(
+    ("every", "until", "end", "began"),
+    [(100_000, 300, 520, 300), (5_000, 300, 360, 300), (5_000, 321, 360, 322.51)],
+    ids=["two commits", "many", "polled again"],
+)
+def test_who_commits_by_a_clock_goes_on_until_it_exceeds_its_time_to_poll(
+    every: int, until: int, end: int, began: float
+) -> None:
+    """It left before it would have committed again."""
+    log = Records().created().wait(3 * SECOND).classic(1, {"a-0": [0], "b-0": [1]})
+    for number in range(1, 6):
+        since, is_last = log.clock, number == 5
+        for at in range(every + 10, (until if is_last else 300) * SECOND, every):
+            log.wait(since + at - log.clock).commit(partition=0)
+        log.wait(since + (end if is_last else 360) * SECOND - log.clock)
+        log.classic(number + 1, {f"a-{number}": [0], f"b-{number - is_last}": [1]}, took=0)
+    row = generations(whole_and_cut(log.log()))[-1]
+    assert row["join_started_at"] == since + round(began * SECOND)
 
 
 def test_members_that_join_at_once_are_not_waited_for_in_a_slow_group_either() -> None:
