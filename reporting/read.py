@@ -165,7 +165,7 @@ def _read_window(facts: Facts, ask: Ask, late_from: int | None, readers: For) ->
                 behind = old["row_count"] + 1 if behind is None else behind
                 older.append((old["older_at"], behind - old["rank"]))
                 behind = old["rank"]
-        rows = rows.filter(is_held).drop_columns(["older_at", "is_next"])
+        rows = rows.filter(is_held).drop_columns(["older_at"])
         start = 0
         for of_group in pc.value_counts(rows["group_id"]).to_pylist():
             group, held = groups[of_group["values"]], of_group["counts"]
@@ -624,31 +624,36 @@ def _panel(panel: str, chosen: Selection) -> str:
     times = {column.name for column in spec.columns if column.type == Primitive("timestamp")}
     names = sorted((c.rpartition(" ")[2] for c in columns), key=lambda name: name not in times)
     order = ", ".join(f"{name} DESC NULLS FIRST" for name in names)
-    since, most = chosen.since or 0, PANELS[panel].most + 1
+    since, most = chosen.since or 0, PANELS[panel].most
     step = max(1, ((chosen.until or since + WINDOW_MS) - since) // OLDER_STEPS)
     started = f"CAST(floor((unix_millis({begin}) - {since}) / {step}) AS BIGINT) * {step} + {since}"
-    begun = f"coalesce(unix_millis({begin}), -1) AS begun"
-    newest = "PARTITION BY group_id ORDER BY begun DESC"
-    # A row stands for all that is left out and began in its step of time. Of these nothing else is
-    # told: to sort all that is wide takes most of the time of a page.
+    # A step of time stands for all of it that is left out. These are counted, and only the rows of
+    # the steps that are told are sorted: to sort all takes most of the time of a page.
     return f"""
-WITH placed AS (
-    SELECT *, row_number() OVER ({newest}) AS rank,
-        {_over("count(*)", "PARTITION BY group_id", "begun DESC")} AS row_count,
-        older_at IS DISTINCT FROM lag(older_at) OVER ({newest}) AS is_next
-    FROM (SELECT group_id, {begun}, {started} AS older_at FROM {held})
+WITH steps AS (
+    SELECT group_id, {started} AS older_at, count(*) AS number FROM {held} GROUP BY 1, 2
+),
+placed AS (
+    SELECT *, sum(number) OVER (PARTITION BY group_id) AS row_count,
+        sum(number) OVER (PARTITION BY group_id ORDER BY older_at DESC) - number AS newer
+    FROM steps
 ),
 told AS (
-    SELECT wide.*, row_number() OVER (PARTITION BY group_id ORDER BY begun DESC, {order}) AS rank
-    FROM (SELECT group_id, {", ".join(columns)}, {begun} FROM {held}) AS wide
-    JOIN (
-        SELECT group_id, min(begun) AS first_begun FROM placed WHERE rank <= {most}
-        GROUP BY group_id
-    ) USING (group_id)
-    WHERE begun >= first_begun
+    SELECT group_id, {", ".join(names)}, row_count, older_at,
+        row_number() OVER (PARTITION BY group_id ORDER BY begun DESC, {order}) AS rank
+    FROM (
+        SELECT group_id AS of_group, {", ".join(columns)}, {started} AS started,
+            coalesce(unix_millis({begin}), -1) AS begun
+        FROM {held}
+    )
+    JOIN placed ON of_group = group_id AND started IS NOT DISTINCT FROM older_at
+    WHERE newer < {most}
 )
-SELECT group_id, {", ".join(names)}, rank, row_count, older_at, is_next
-FROM placed LEFT JOIN told USING (group_id, rank) WHERE rank <= {most} OR is_next"""
+SELECT group_id, {", ".join(names)}, row_count, older_at, rank FROM told WHERE rank <= {most}
+UNION ALL
+SELECT group_id, {", ".join("NULL" for _ in names)}, row_count, older_at,
+    greatest(newer, {most}) + 1 AS rank
+FROM placed WHERE newer + number > {most}"""
 
 
 def _samples(lag: str) -> str:
