@@ -10,8 +10,8 @@ from functools import cached_property, partial
 
 from pyspark.sql import SparkSession
 
-from jobs.runtime.runner import line_of
 from jobs.runtime.session import session
+from lakehouse.failures import line_of
 from launch.options import Options
 
 OK, WARN, FAIL = "ok", "warn", "fail"

@@ -9,7 +9,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from jobs.runtime import runner
+from lakehouse.failures import _explanation
 
 
 def test_a_worker_that_is_killed_is_one_line(spark: SparkSession) -> None:
@@ -18,6 +18,6 @@ def test_a_worker_that_is_killed_is_one_line(spark: SparkSession) -> None:
 
     with pytest.raises(Py4JJavaError) as caught:
         spark.sparkContext.parallelize([0], 1).map(killed).collect()
-    text = runner._explanation(caught.value)
+    text = _explanation(caught.value)
     assert text.startswith("a Python worker was killed, most likely since memory ran out")
     assert "\n" not in text

@@ -10,7 +10,8 @@ from itertools import pairwise
 
 import pytest
 
-from jobs.runtime.runner import _again, _explanation, _times
+from jobs.runtime.runner import _again, _times
+from lakehouse.failures import _explanation
 from launch.signals import ENDING
 from schemas.errors import UsageError
 
