@@ -26,9 +26,10 @@ from jobs.ingest import ingest
 from jobs.runtime.page import facts_of
 from jobs.runtime.run import Run
 from jobs.runtime.summary import show_summary
-from jobs.sql import split, sql
+from jobs.sql import sql
 from jobs.validate import validate
 from lakehouse.lakehouse import Lakehouse
+from lakehouse.statements import split
 from launch.command_line import parse
 from reporting.model import For
 

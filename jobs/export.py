@@ -16,7 +16,6 @@ from detectors.log import pattern_of
 from jobs.runtime.reset import known_offsets, unused_groups
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
-from jobs.runtime.serve import chosen_clusters
 from lakehouse.catalog import description, duckdb_texts, register, view_texts
 from lakehouse.local import in_quotes
 from reporting.cleanup import by_pattern, command, groups_of, plan, script
@@ -107,7 +106,7 @@ def _write_file(run: Run, target: Path, text: str, lines: list[str]) -> None:
 
 def exported(run: Run) -> dict[str, DataFrame]:
     """Return the tables and views that are copied; a table that was never made has no rows."""
-    register(run.lakehouse, clusters=chosen_clusters(run))
+    register(run.lakehouse, clusters=run.options.clusters)
     tables = {name for name in all_tables() if name.startswith("gold.")} - _STATE | _OTHERS
     found = {}
     for name in sorted(tables | view_texts().keys()):

@@ -1,10 +1,10 @@
-"""Runs SQL over the lakehouse and prints the rows: a table for people, JSON for programs."""
+"""Runs SQL over the lakehouse and prints the rows; or lets BI tools ask it by JDBC or ODBC."""
 
 from __future__ import annotations
 
-import difflib
-import re
+import signal
 import sys
+import threading
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -14,32 +14,21 @@ from pyspark.sql import DataFrame, Row
 
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
-from jobs.runtime.serve import chosen_clusters, serve
-from lakehouse.catalog import function_texts, register, view_texts
+from lakehouse import thrift
+from lakehouse.catalog import register
+from lakehouse.statements import first_line, not_found, only_reads, split
 from reporting.rows import WRITERS
 from schemas.errors import GroupledgerError, UsageError
 from schemas.tables import all_tables
 
 _SHOWN = 1_000
-# Of Spark: raw strings and names in backticks have no escapes. What is not closed goes to the end.
-_QUOTED = re.compile(
-    r"""\b[rR]'[^']*'?|\b[rR]"[^"]*"?|'(?:\\.|[^'\\])*'?|"(?:\\.|[^"\\])*"?|`[^`]*`?""", re.DOTALL
-)
-_COMMENT = re.compile(r"--(?:\\\n|[^\r\n])*")
-_COMMENTED, _IN_QUOTES, _PLAIN = "comment", "quoted", "plain"
-_BRACKET = re.compile(r"/\*|\*/")
-_READS = re.compile(
-    r"\(*\s*(SELECT|WITH|FROM|VALUES|TABLE|SHOW|DESC|DESCRIBE|EXPLAIN|USE|SET|RESET"
-    r"|CREATE (OR REPLACE )?TEMP(ORARY)? (VIEW|FUNCTION))\b"
-)
-# They may stand behind WITH, FROM and EXPLAIN.
-_CHANGES = re.compile(r"\b((INSERT|MERGE) (.+ )?(INTO|OVERWRITE)|DELETE FROM|UPDATE .+ SET)\b")
+_NEW_TABLES_S = 60
 
 
 def sql(run: Run) -> None:
     """Run the statements that were given and print what each gives; or let others ask."""
     if run.options.serve:
-        serve(run)
+        _serve(run)
         return
     text = run.options.query or Path(run.options.file or "").read_text("utf-8")
     statements = split(text) if run.options.file else [text]
@@ -48,8 +37,27 @@ def sql(run: Run) -> None:
             raise UsageError(
                 f"{_where(run, number)}this statement may change tables; with --write it is run"
             )
-    register(run.lakehouse, text, chosen_clusters(run))
+    register(run.lakehouse, text, run.options.clusters)
     run.summary["rows"] = sum(_run(run, n, text) for n, text in enumerate(statements, 1))
+
+
+def _serve(run: Run) -> None:
+    """Listen until interrupted; tables that are made meanwhile are found within a minute."""
+    options = run.options
+    host, port = options.host, thrift.free_port(options.host, options.port)
+    with run.step("finding the tables"):
+        register(run.lakehouse, clusters=options.clusters, is_writable=options.write)
+    # Anybody that connects is somebody that the operating system let do so: there is no login.
+    if not thrift.is_loopback(host):
+        run.say(f"anybody who reaches {host}:{port} can read and change all tables")
+    stopped = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: stopped.set())
+    server = thrift.start(run.spark, host, port)
+    run.out.print(f"jdbc:hive2://{host}:{port}/gold - listening, end with Ctrl-C", highlight=False)
+    while not stopped.wait(_NEW_TABLES_S):
+        register(run.lakehouse, clusters=options.clusters, is_writable=options.write)
+    server.stop()
 
 
 def _run(run: Run, number: int, statement: str) -> int:
@@ -57,73 +65,15 @@ def _run(run: Run, number: int, statement: str) -> int:
     try:
         return _print(run, run.spark.sql(statement))
     except (AnalysisException, ParseException) as error:
-        where, named = _where(run, number), _not_found(error)
+        where, named = _where(run, number), not_found(error)
         ours = next((n for n in (named, f"gold.{named}") if n in all_tables()), None)
         if ours is not None and not run.lakehouse.exists(all_tables()[ours]):
             raise GroupledgerError(f"{where}no run has written {ours} yet") from error
-        raise GroupledgerError(where + _first_lines(error)) from error
+        raise GroupledgerError(where + first_line(error)) from error
 
 
 def _where(run: Run, number: int) -> str:
     return f"{run.options.file}, statement {number}: " if run.options.file else ""
-
-
-def only_reads(statement: str) -> bool:
-    """Return whether a statement changes nothing, as far as its words say.
-
-    One that is not understood counts as one that changes something.
-    """
-    bare = _bare(statement)
-    return bool(_READS.match(bare)) and not _CHANGES.search(bare)
-
-
-def split(text: str) -> list[str]:
-    """Cut a file into statements at semicolons outside of quotes and comments.
-
-    What has nothing but comments is no statement.
-    """
-    statements, kept, is_said = [], "", False
-    for kind, piece in _pieces(text):
-        if piece == ";":
-            statements += [kept] if is_said else []
-            kept, is_said = "", False
-            continue
-        kept += piece
-        is_said |= kind != _COMMENTED and not piece.isspace()
-    return [*statements, kept] if is_said else statements
-
-
-def _bare(text: str) -> str:
-    """Return a statement in capitals, without its comments; X stands for what is in quotes."""
-    instead = {_COMMENTED: " ", _IN_QUOTES: " X "}
-    return " ".join("".join(instead.get(kind, p) for kind, p in _pieces(text)).upper().split())
-
-
-def _pieces(text: str) -> Iterator[tuple[str, str]]:
-    """Cut SQL into comments, texts in quotes and other characters, each behind its kind."""
-    at = 0
-    while at < len(text):
-        kind, end = _COMMENTED, _after_comment(text, at)
-        if end is None:
-            quoted = _QUOTED.match(text, at)
-            kind, end = (_IN_QUOTES, quoted.end()) if quoted else (_PLAIN, at + 1)
-        yield kind, text[at:end]
-        at = end
-
-
-def _after_comment(text: str, at: int) -> int | None:
-    """Return the index behind a comment that begins at an index; None if none does, or ends."""
-    line = _COMMENT.match(text, at)
-    if line is not None:
-        return line.end()
-    if not text.startswith("/*", at):
-        return None
-    depth = 0  # block comments lie in each other
-    for bracket in _BRACKET.finditer(text, at):
-        depth += 1 if bracket.group() == "/*" else -1
-        if depth == 0:
-            return bracket.end()
-    return None
 
 
 def _print(run: Run, rows: DataFrame) -> int:
@@ -147,22 +97,6 @@ def _print(run: Run, rows: DataFrame) -> int:
     if limit is not None and next(given, None) is not None:
         run.say(f"only the first {limit:,} rows are shown; --limit N shows more")
     return count
-
-
-def _not_found(error: AnalysisException | ParseException) -> str:
-    """Return the name of the table, view or function that Spark does not find, or nothing."""
-    given = error.getMessageParameters() or {}
-    return (given.get("relationName") or given.get("name") or "").replace("`", "").lower()
-
-
-def _first_lines(error: AnalysisException | ParseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    # Spark calls a table function by its last word.
-    functions = [name.removeprefix("gold.") for name in function_texts()]
-    known = [*all_tables(), *view_texts(), *functions]
-    near = difflib.get_close_matches(_not_found(error), known, 1)
-    meant = f" Did you mean {near[0]}?" if near else ""
-    return (lines[0] if lines else "the statement cannot be run") + meant
 
 
 if __name__ == "__main__":

@@ -104,6 +104,11 @@ class Common(Part):
         """The Spark properties of the user; of several values the last one."""
         return dict(_pair(text) for text in self.conf)
 
+    @property
+    def clusters(self) -> list[str] | None:
+        """The clusters whose rows are asked for; None stands for all."""
+        return None if self.cluster == EVERY_CLUSTER else [self.cluster]
+
     def check(self) -> None:
         """Refuse values that are empty, and names and locations that are none."""
         for field in fields(self):

@@ -9,8 +9,8 @@ import pytest
 
 from docs import accuracy, detection, markdown, messages, options, performance
 from docs.tables import PAGE, page
-from jobs.sql import split
 from lakehouse.catalog import description, function_texts, view_texts
+from lakehouse.statements import split
 from launch.command_line import COMMANDS
 from reporting.alerts import FORMATS
 

@@ -10,8 +10,8 @@ from pyspark.sql import Row
 from rich.console import Console
 from rich.table import Table
 
-from jobs.sql import _first_lines, only_reads, split
 from lakehouse.catalog import _named, _wanted, description, function_texts, view_texts
+from lakehouse.statements import first_line, only_reads, split
 from lakehouse.tables import sql_literal, sql_text
 from reporting.rows import _cell, _show
 from schemas.tables import all_tables
@@ -127,7 +127,7 @@ def test_a_mistyped_table_is_answered_by_the_one_that_is_near() -> None:
         error = AnalysisException("[TABLE_OR_VIEW_NOT_FOUND] no such table")
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(error, "getMessageParameters", lambda: what)
-            return _first_lines(error).partition("table")[2]
+            return first_line(error).partition("table")[2]
 
     assert said("`gold`.`anomlies`") == " Did you mean gold.anomalies?"
     assert said("`gold`.`timelin`") == " Did you mean gold.timeline?"
