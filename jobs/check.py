@@ -26,7 +26,6 @@ from rich.text import Text
 from decoders.records import decode
 from decoders.transform import INPUT, is_of_type
 from detectors.sentences import count
-from jobs.runtime.beforehand import nearest, why_not
 from jobs.runtime.check_cluster import ClusterCheck
 from jobs.runtime.findings import (
     FAIL,
@@ -46,6 +45,7 @@ from lakehouse import files
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.runs import formats
 from launch import jars
+from launch.beforehand import nearest, why_not
 from launch.options import Options, local_path
 from reporting.text import printable
 from schemas.messages import GROUP_METADATA, record_types

@@ -15,12 +15,12 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from jobs.runtime import executors, writers
-from jobs.runtime.beforehand import look_ahead, no_tables
 from jobs.runtime.run import Figure, Run, Told
 from jobs.runtime.session import forget, session
 from lakehouse.failures import line_of
 from lakehouse.lakehouse import Lakehouse
 from launch import command_line
+from launch.beforehand import look_ahead, no_tables
 from launch.options import Options
 from launch.signals import INTERRUPTED, say_ended, wait
 from schemas.errors import GroupledgerError, UsageError

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from jobs.runtime import beforehand
-from jobs.runtime.beforehand import look_ahead
 from jobs.runtime.session import without_usual_lines
+from launch import beforehand
+from launch.beforehand import look_ahead
 from launch.command_line import parse
 from schemas.errors import GroupledgerError, LakehouseError, SourceError
 from sources.listeners import refuse_closed_ports
