@@ -6,7 +6,6 @@ import sys
 from pathlib import Path
 
 from jobs.runtime.page import here, page_here, print_page, put, write_page
-from jobs.runtime.reset import known_log
 from jobs.runtime.run import Run, Told
 from jobs.runtime.runner import run_job
 from lakehouse.local import NeedsSparkError
@@ -14,7 +13,7 @@ from lakehouse.queries import Ask, by_spark
 from launch.options import Options
 from launch.times import zone
 from reporting.model import Log, Selection, quoted
-from reporting.one_group import log_of, rows_of_group
+from reporting.one_group import known_log, log_of, rows_of_group
 from reporting.remedies import remedies
 from reporting.screen import show_story
 from reporting.story import Story, events, near_names, window
@@ -26,7 +25,7 @@ def explain(run: Run) -> None:
     """Print what a group did in a window of time, in its order, each with its record."""
     ask = by_spark(run.lakehouse)
     with run.step("reading the history"):
-        story = _read(run, ask, known_log(run.lakehouse, ask))
+        story = _read(run, ask, known_log(ask, run.lakehouse.cluster))
     _show(run, story)
     if run.options.html is not None:
         path = _page(run)

@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
 import sys
-from contextlib import closing
+from collections import Counter
 from pathlib import Path
 
 from pyspark.sql import DataFrame
-from pyspark.sql.types import StructType
 
 from detectors.log import pattern_of
-from jobs.runtime.reset import known_offsets, unused_groups
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
-from lakehouse.catalog import description, duckdb_texts, register, view_texts
-from lakehouse.local import in_quotes
-from reporting.cleanup import by_pattern, command, groups_of, plan, script
+from lakehouse.catalog import register, view_texts
+from lakehouse.copies import load, replaced
+from lakehouse.lakehouse import Lakehouse
+from lakehouse.local import quickest
+from launch.options import EVERY_CLUSTER, EVERY_TOPIC
+from launch.times import zone
+from reporting.cleanup import (
+    Row,
+    by_pattern,
+    command,
+    commits_known_until,
+    groups_of,
+    offsets_at,
+    plan,
+    script,
+    unused_groups,
+)
 from reporting.files import write_whole
-from reporting.text import count
-from schemas.errors import GroupledgerError
+from reporting.model import Log
+from reporting.one_group import known_log, pattern_in
+from reporting.story import near_names
+from reporting.text import count, printable, to_second
+from schemas.errors import GroupledgerError, UsageError
 from schemas.tables import ANOMALY_CHECKPOINTS, COVERAGE, GROUP_CHECKPOINTS, RESULTS, all_tables
 
 # What the jobs keep for themselves.
 _STATE = {GROUP_CHECKPOINTS.name, ANOMALY_CHECKPOINTS.name}
 _OTHERS = {COVERAGE.name, RESULTS.name}
-_DATABASE = "groupledger.duckdb"
 
 
 def export(run: Run) -> None:
@@ -45,34 +56,22 @@ def export(run: Run) -> None:
         _export_unused(run, run.options.unused_moment)
         return
     copied = exported(run)
+    is_file = run.options.duckdb is not None
     target = Path(run.options.duckdb or run.options.parquet or "").absolute()
-    _check(target, set(copied), is_file=run.options.duckdb is not None)
-    part = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        _sweep(target)
+    with replaced(target, copied, is_file=is_file) as part:
         for name, rows in copied.items():
             with run.step(f"exporting {name}"):
                 rows.write.parquet(str(part / name))
-        if run.options.duckdb is None:
-            _replace_folder(part, target)
-        else:
+        if is_file:
             with run.step("writing the DuckDB file"):
-                _load(part, {name: rows.schema for name, rows in copied.items()})
-            (part / _DATABASE).replace(target)
-    except OSError as error:
-        reason = error.strerror or type(error).__name__
-        raise GroupledgerError(f"export: {target} cannot be written: {reason}") from error
-    finally:
-        shutil.rmtree(part, ignore_errors=True)
+                load(part, {name: rows.schema for name, rows in copied.items()})
     run.summary |= {"export": str(target), "tables": len(copied)}
-    text = f"{len(copied)} tables and views are in {target}"
-    run.out.print(text, markup=False, highlight=False, soft_wrap=True)
+    run.tell(f"{len(copied)} tables and views are in {target}")
 
 
 def _export_offsets(run: Run, at: int) -> None:
     """Write the offsets that groups had committed by a time, and say what sets them."""
-    rows = known_offsets(run, at)
+    rows = _known_offsets(run, at)
     target, groups = Path(run.options.offsets or "offsets.csv").absolute(), groups_of(rows)
     run.summary["offsets"] = len(rows)
     lines = [
@@ -85,12 +84,74 @@ def _export_offsets(run: Run, at: int) -> None:
 
 def _export_unused(run: Run, since: int) -> None:
     """Write a script that deletes groups nobody has used since a time, and say which they are."""
-    rows, until = unused_groups(run, since)
+    rows, until = _unused(run, since)
     target = Path(run.options.script or "unused-groups.sh").absolute()
     run.summary["groups"] = len(rows)
     told = f"{count(len(rows), 'group')} that nobody has used: {target}"
     how = f"Read it, then let who may delete groups run it: BOOTSTRAP_SERVERS=HOST:PORT sh {target}"
     _write_file(run, target, script(rows, since, until), [told, *by_pattern(rows, pattern_of), how])
+
+
+def _known_offsets(run: Run, at: int) -> list[Row]:
+    """Return the offsets of the groups that were asked for, and say what lacks."""
+    chosen, where = run.options, zone(run.options.timezone)
+    lakehouse, log, until = _of_one_cluster(run)
+    group = chosen.group or ""
+    time = f"{to_second(at, where)} ({chosen.timezone})"
+    if at > until:
+        raise UsageError(
+            f"--offsets-at {time}: the lakehouse knows offsets until {to_second(until, where)}"
+        )
+    topic = None if chosen.topic == EVERY_TOPIC else chosen.topic
+    with run.step("reading the offsets"):
+        rows = offsets_at(lakehouse, at, pattern_in(log, group), topic)
+    if not rows:
+        of_topic = "" if topic is None else f" with offsets of {topic}"
+        raise UsageError(
+            f"--group {printable(group)}: there is no such group{of_topic}{near_names(log, group)}"
+        )
+    missing = Counter(row["missing"] for row in rows if row["missing"] is not None)
+    reasons = ", ".join(f"{number:,} ({reason})" for reason, number in missing.items())
+    if missing.total() == len(rows):
+        raise UsageError(
+            f"--offsets-at {time}: no offset is known of {reasons}; nothing is written"
+        )
+    if missing:
+        run.say(f"partitions without a known offset at {time}, which are left out: {reasons}")
+    run.summary["offsets_missing"] = dict(missing)
+    return [row for row in rows if row["missing"] is None]
+
+
+def _unused(run: Run, since: int) -> tuple[list[Row], int]:
+    """Return the groups that nobody has used since a time, and until when the log is known."""
+    lakehouse, log, until = _of_one_cluster(run)
+    time = f"{to_second(since)} UTC"
+    if since > until:
+        raise UsageError(
+            f"--unused-since {time}: the lakehouse knows groups until {to_second(until)} UTC"
+        )
+    group = run.options.group
+    with run.step("looking for groups that nobody uses"):
+        rows = unused_groups(lakehouse, since, None if group is None else pattern_in(log, group))
+    if not rows:
+        raise UsageError(f"--unused-since {time}: each group was in use since; nothing is written")
+    return rows, until
+
+
+def _of_one_cluster(run: Run) -> tuple[Lakehouse, Log, int]:
+    """Return the tables of the one cluster that was named, or that there is, and what it knows.
+
+    That is which groups it has, and until when commits are known, in epoch milliseconds.
+    """
+    name = run.options.cluster
+    if name == EVERY_CLUSTER:
+        held = run.lakehouse.clusters(COVERAGE)
+        if len(held) > 1:
+            raise UsageError(f"--cluster: name one of the clusters {', '.join(held)}")
+        (name,) = held
+    lakehouse = Lakehouse(run.spark, run.lakehouse.root, name)
+    log = known_log(quickest(lakehouse), name)
+    return lakehouse, log, commits_known_until(lakehouse, log.known_until)
 
 
 def _write_file(run: Run, target: Path, text: str, lines: list[str]) -> None:
@@ -101,7 +162,7 @@ def _write_file(run: Run, target: Path, text: str, lines: list[str]) -> None:
         raise GroupledgerError(f"export: {target} cannot be written: {reason}") from error
     run.summary["export"] = str(target)
     for line in lines:
-        run.out.print(line, markup=False, highlight=False, soft_wrap=True)
+        run.tell(line)
 
 
 def exported(run: Run) -> dict[str, DataFrame]:
@@ -115,90 +176,6 @@ def exported(run: Run) -> dict[str, DataFrame]:
         elif name in tables:
             found[name] = run.lakehouse.read(all_tables()[name])
     return found
-
-
-def _load(part: Path, schemas: dict[str, StructType]) -> None:
-    """Make a database of Parquet files: tables with their comments, views on them, a macro."""
-    import duckdb  # noqa: PLC0415 - no other job needs it
-    from pyarrow import dataset  # noqa: PLC0415
-
-    with closing(duckdb.connect(str(part / _DATABASE))) as database:
-        for layer in sorted({name.partition(".")[0] for name in schemas}):
-            database.execute(f"CREATE SCHEMA {layer}")
-        for name, schema in schemas.items():
-            rows = dataset.dataset(part / name, format="parquet")
-            database.register("rows_of_one", rows)
-            database.execute(f"CREATE TABLE {name} AS SELECT * FROM rows_of_one")  # noqa: S608
-            database.unregister("rows_of_one")
-            table = all_tables().get(name)
-            about = description(view_texts()[name]) if table is None else table.grain
-            database.execute(f"COMMENT ON TABLE {name} IS {in_quotes(about)}")
-            for field in schema.fields:
-                comment = field.metadata.get("comment")
-                if comment:
-                    column = f'{name}."{field.name}"'
-                    database.execute(f"COMMENT ON COLUMN {column} IS {in_quotes(comment)}")
-        for name, text in duckdb_texts().items():
-            database.execute(text)
-            kind = "MACRO TABLE" if "CREATE MACRO" in text else "VIEW"
-            database.execute(f"COMMENT ON {kind} {name} IS {in_quotes(description(text))}")
-
-
-def _check(target: Path, names: set[str], *, is_file: bool) -> None:
-    """Refuse to replace what no export has made."""
-    if not target.exists():
-        return
-    if is_file:
-        held = _tables(target) if target.is_file() else None
-    else:
-        held = {entry.name for entry in target.iterdir()} if target.is_dir() else None
-    if held is None or not held <= names:
-        raise GroupledgerError(
-            f"export: {target} is there and is no export: name a file or folder that is not there"
-        )
-
-
-def _tables(file: Path) -> set[str] | None:
-    """Return the names of a DuckDB file's tables; None if it is no such file."""
-    import duckdb  # noqa: PLC0415 - no other job needs it
-
-    try:
-        with closing(duckdb.connect(str(file), read_only=True)) as database:
-            text = "SELECT schema_name || '.' || table_name FROM duckdb_tables()"
-            return {name for (name,) in database.execute(text).fetchall()}
-    except duckdb.Error:  # it says which of many things the file is not
-        return None
-
-
-def _sweep(target: Path) -> None:
-    """Delete what exports that were killed have left beside the target."""
-    pattern = re.compile(rf"\.{re.escape(target.name)}\.(\d+)\.(part|former)")
-    for entry in target.parent.iterdir():
-        found = pattern.fullmatch(entry.name)
-        if found is None or _is_running(int(found[1])):
-            continue
-        if found[2] == "former" and not target.exists():  # killed between two names
-            entry.rename(target)
-        else:
-            shutil.rmtree(entry)
-
-
-def _is_running(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:  # of another user
-        return True
-    return True
-
-
-def _replace_folder(part: Path, target: Path) -> None:
-    former = part.with_suffix(".former")
-    if target.exists():
-        target.rename(former)
-    part.rename(target)
-    shutil.rmtree(former, ignore_errors=True)
 
 
 if __name__ == "__main__":

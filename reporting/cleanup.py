@@ -1,4 +1,4 @@
-"""What Kafka's own tools take: a script that deletes groups, offsets to go back to."""
+"""What Kafka's own tools take: offsets to go back to, a script that deletes unused groups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,14 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
+from pyspark.sql import functions as F
+
+from lakehouse.catalog import register
+from lakehouse.lakehouse import Lakehouse
+from reporting.read import time_at
 from reporting.text import count, printable, to_second
+from schemas.columns import in_millis
+from schemas.tables import COMMITTED_OFFSETS, decoded_table
 
 Row = Mapping[str, Any]
 """A row of `gold.unused_groups`, times in epoch milliseconds, or of `gold.offsets_at`."""
@@ -23,6 +30,39 @@ _HEAD = """\
 set -eu
 : "${{BOOTSTRAP_SERVERS:?set it to HOST:PORT}}"
 """
+
+
+def commits_known_until(lakehouse: Lakehouse, known_until: int) -> int:
+    """Return until when commits are known, in epoch milliseconds, behind a time of the log.
+
+    Nobody knows what came after the newest record of files.
+    """
+    newest = F.unix_millis(F.max(F.coalesce("record_timestamp", "committed_at")))
+    ((last,),) = lakehouse.read(COMMITTED_OFFSETS).agg(newest).collect()
+    return max(known_until, last or 0)
+
+
+def offsets_at(lakehouse: Lakehouse, at: int, groups: str, topic: str | None) -> list[Row]:
+    """Return the rows of `gold.offsets_at` of groups whose ids match a pattern, in their order."""
+    if not lakehouse.exists(decoded_table("offset_commits")):
+        return []
+    register(lakehouse, "offsets_at", clusters=[lakehouse.cluster])
+    found = lakehouse.spark.sql(f"SELECT * FROM offsets_at(timestamp_millis({at}))")  # noqa: S608
+    found = found.where(F.col("group_id").rlike(groups))
+    if topic is not None:
+        found = found.where(F.col("topic") == topic)
+    rows = found.orderBy("group_id", "topic", "topic_partition").toArrow()
+    return list(rows.to_pylist())
+
+
+def unused_groups(lakehouse: Lakehouse, since: int, groups: str | None) -> list[Row]:
+    """Return the rows of `gold.unused_groups` since a time, of ids that match a pattern if any."""
+    register(lakehouse, "unused_groups", clusters=[lakehouse.cluster])
+    found = lakehouse.spark.table("gold.unused_groups")
+    found = found.where(f"unused_since <= {time_at(since)}")
+    if groups is not None:
+        found = found.where(F.col("group_id").rlike(groups))
+    return list(in_millis(found.orderBy("group_id").toArrow()).to_pylist())
 
 
 def script(rows: Sequence[Row], since: int, until: int) -> str:

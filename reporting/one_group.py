@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from lakehouse.queries import Ask, rows_by
-from reporting.model import Log, Row
+from reporting.model import Log, Row, Selection, quoted
 from reporting.text import moment
+from schemas.errors import UsageError
 from schemas.tables import INCIDENTS
 
 _LOG = {
@@ -34,6 +35,23 @@ def log_of(ask: Ask) -> Log:
     (first, record), (observed,) = times["states"], times["coverage"]
     newest = max(time or 0 for time in (record, *times["health"], *times["lag"]))
     return Log(groups, first or 0, newest, max(newest, observed or 0))
+
+
+def known_log(ask: Ask, cluster: str) -> Log:
+    """Return which groups the log of a cluster has, and of which time.
+
+    Raises:
+        UsageError: it has none.
+    """
+    log = log_of(ask)
+    if not log.groups:
+        raise UsageError(f"cluster {cluster} has no group yet; run the pipeline")
+    return log
+
+
+def pattern_in(log: Log, group: str) -> str:
+    """Return the pattern of the group of an id, or of those whose whole ids match it."""
+    return Selection(quoted(group) if group in log.groups else group).pattern or ""
 
 
 def rows_of_group(

@@ -122,8 +122,7 @@ def facts_of(
 
 def print_page(told: Told) -> None:
     """Print where the page is."""
-    text = f"The report is {told.summary['report']}"
-    told.out.print(text, markup=False, highlight=False, soft_wrap=True)
+    told.tell(f"The report is {told.summary['report']}")
 
 
 def _cache() -> Path | None:

@@ -69,6 +69,10 @@ class Told:
         """Show more of a step, while it lasts."""
         return nullcontext()
 
+    def tell(self, text: str) -> None:
+        """Print a line of the result on stdout."""
+        self.out.print(text, markup=False, highlight=False, soft_wrap=True)
+
     def say(self, text: str) -> None:
         """Print a line of progress on stderr."""
         self.err.print(text, style="dim", markup=False, highlight=False, soft_wrap=True)

@@ -12,8 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from jobs.export import _DATABASE, _load
 from lakehouse.catalog import description, duckdb_texts, view_texts
+from lakehouse.copies import DATABASE, load
 from lakehouse.tables import spark_schema
 from schemas.tables import all_tables
 
@@ -94,8 +94,8 @@ def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (folder / name).mkdir()
         rows = pa.Table.from_pylist(ROWS[name], schema=schema)
         pq.write_table(rows, folder / name / "part-0.parquet")
-    _load(folder, schemas)
-    return folder / _DATABASE
+    load(folder, schemas)
+    return folder / DATABASE
 
 
 def asked(file: Path, text: str) -> list[tuple[Any, ...]]:
