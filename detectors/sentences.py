@@ -13,6 +13,7 @@ from collections.abc import Callable
 from typing import Any
 
 from detectors.model import Row
+from schemas.words import count, duration
 
 # By kind, the most important first, and by kind and label where a label has its own sentence.
 _SENTENCES = {
@@ -247,7 +248,7 @@ _CAUSES = {
     "coordinator_failover_suspected": "the coordinator may have changed",
     "unknown": "for an unknown reason",
 }
-_SECOND, _MINUTE, _HOUR, _DAY = 1_000, 60_000, 3_600_000, 86_400_000
+_SECOND = 1_000
 _LONGEST_NAME = 80
 _ALTERNATIVES, _EVIDENCE = re.compile(r"\[(.*?)\]"), re.compile(r"\{(\w+)(?::(.*?))?\}")
 
@@ -334,24 +335,3 @@ def window(start: int, end: int) -> str:
     if f"{first:%H%M%S}" == f"{last:%H%M%S}":
         return f"{first:%H:%M:%S} UTC"
     return f"{first:%H:%M:%S} to {last:%H:%M:%S} UTC"
-
-
-def duration(ms: float) -> str:
-    """Return a length of time in the unit that fits."""
-    if ms < _SECOND:
-        return f"{ms:.0f} ms"
-    if ms < 2 * _MINUTE:
-        return f"{ms / _SECOND:.1f} s"
-    if ms < 10 * _MINUTE:
-        minutes, seconds = divmod(round(ms / _SECOND), 60)
-        return f"{minutes} min {seconds} s" if seconds else f"{minutes} min"
-    if ms < 2 * _HOUR:
-        return f"{ms / _MINUTE:.0f} min"
-    if ms < 2 * _DAY:
-        return f"{ms / _HOUR:.0f} h"
-    return f"{ms / _DAY:.0f} days"
-
-
-def count(number: float, noun: str) -> str:
-    """Return a number with its noun."""
-    return f"{number:,.0f} {noun}{'' if number == 1 else 's'}"

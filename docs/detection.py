@@ -11,8 +11,9 @@ import sys
 from importlib import resources
 from pathlib import Path
 
-from detectors.sentences import KINDS, duration
+from detectors.sentences import KINDS
 from schemas import toml
+from schemas.words import duration
 from tests.support.labels import outcomes
 
 ROOT = Path(__file__).parents[1]

@@ -13,9 +13,11 @@ import os
 import shutil
 import sys
 import time
-from collections.abc import Iterator
+import traceback
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import asdict
+from functools import cached_property
 from pathlib import Path
 
 from pyspark.sql import DataFrame, SparkSession
@@ -25,23 +27,10 @@ from rich.text import Text
 
 from decoders.records import decode
 from decoders.transform import INPUT, is_of_type
-from detectors.sentences import count
-from jobs.runtime.check_cluster import ClusterCheck
-from jobs.runtime.findings import (
-    FAIL,
-    OK,
-    WARN,
-    Finding,
-    SparkOnDemand,
-    by_spark,
-    missing,
-    ok,
-    size,
-    some,
-    warn,
-)
 from jobs.runtime.runner import run_alone
+from jobs.runtime.session import session
 from lakehouse import files
+from lakehouse.failures import line_of
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.runs import formats
 from launch import jars
@@ -50,7 +39,9 @@ from launch.options import Options, local_path
 from reporting.text import printable
 from schemas.messages import GROUP_METADATA, record_types
 from schemas.tables import FORMAT_VERSION, RECORDS
+from schemas.words import count, size, some
 from sources import parquet
+from sources.readiness import FAIL, OK, WARN, ClusterCheck, Finding, missing, ok, warn
 
 _STYLES = {OK: "green", WARN: "yellow", FAIL: "bold red"}
 # What all tables take, with room for small files before `maintain`: docs/performance.md.
@@ -58,6 +49,32 @@ _TABLE_BYTES = 100
 _LEAST_FREE = 1_000_000_000
 # Records that are looked at to tell who wrote them.
 _SAMPLE = 1_000
+
+
+class SparkOnDemand:
+    """A session that begins when it is first asked for; with it, a JVM."""
+
+    def __init__(self, chosen: Options, stack: ExitStack) -> None:
+        self._chosen, self._stack = chosen, stack
+        self.lacks_jars = False  # Spark has not all that it needs
+
+    @cached_property
+    def _session(self) -> SparkSession:
+        return self._stack.enter_context(session(self._chosen))
+
+    def finds(
+        self, name: str, look: Callable[[SparkSession], Iterable[Finding]]
+    ) -> Iterator[Finding]:
+        """Give what a look by Spark finds; an error is a line, too."""
+        if self.lacks_jars:
+            yield warn(name, "not looked at: Spark lacks its JARs")
+            return
+        try:
+            yield from look(self._session)
+        except Exception as error:  # noqa: BLE001 - those of Java and Hadoop are of any class
+            if self._chosen.verbose:
+                traceback.print_exception(error)
+            yield missing(name, line_of(error))
 
 
 def check(chosen: Options, err: Console) -> int:
@@ -108,11 +125,12 @@ def _findings(chosen: Options, spark: SparkOnDemand) -> Iterator[Finding]:
     yield from _jars(chosen, spark)
     records: int | None = None
     if chosen.bootstrap_servers is not None:
-        about = ClusterCheck(chosen, spark)
+        given = (chosen.bootstrap_servers, chosen.topic, spark.finds, chosen.kafka_config)
+        about = ClusterCheck(*given, chosen.isolation_level)
         yield from about.findings()
         records = about.records
     elif chosen.records is not None:
-        yield from by_spark("records", spark, lambda session: _files(chosen, session))
+        yield from spark.finds("records", lambda session: _files(chosen, session))
     else:
         yield warn("source", "none is given", "name it by --bootstrap-servers or --records")
     yield from _lakehouse(chosen, spark, records)
@@ -186,7 +204,7 @@ def _vendor(records: DataFrame) -> str | None:
 def _lakehouse(chosen: Options, spark: SparkOnDemand, records: int | None) -> Iterator[Finding]:
     root = local_path(chosen.lakehouse)
     if root is None:
-        yield from by_spark("lakehouse", spark, lambda session: _store(chosen, session))
+        yield from spark.finds("lakehouse", lambda session: _store(chosen, session))
         return
     folder = Path(root).absolute()
     there = nearest(folder)
@@ -212,7 +230,7 @@ def _lakehouse(chosen: Options, spark: SparkOnDemand, records: int | None) -> It
         yield ok("lakehouse", f"{folder} is writable")
     yield from _space(there, records)
     if (folder / "bronze" / "records").is_dir():
-        yield from by_spark("tables", spark, lambda session: _tables(chosen, session))
+        yield from spark.finds("tables", lambda session: _tables(chosen, session))
 
 
 def _space(folder: Path, records: int | None) -> Iterator[Finding]:

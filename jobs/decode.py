@@ -27,7 +27,6 @@ from decoders.transform import (
     is_of_type,
     quarantined,
 )
-from detectors.sentences import duration
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from jobs.runtime.session import configured
@@ -39,6 +38,7 @@ from schemas.ledger import Detail, Stage
 from schemas.messages import OFFSET_COMMIT, OFFSETS_TOPIC, WRAPPED_TYPES, record_types
 from schemas.silver import decoded_columns, quarantine_columns, silver_tables
 from schemas.tables import QUARANTINE, RECORDS, decoded_table, silver_specs
+from schemas.words import duration
 from sources.coverage import record_type
 
 # Most tables get few rows, so that starting and committing a write is most of it.

@@ -32,9 +32,10 @@ from reporting.files import write_whole
 from reporting.model import Log
 from reporting.one_group import known_log, pattern_in
 from reporting.story import near_names
-from reporting.text import count, printable, to_second
+from reporting.text import printable, to_second
 from schemas.errors import GroupledgerError, UsageError
 from schemas.tables import ANOMALY_CHECKPOINTS, COVERAGE, GROUP_CHECKPOINTS, RESULTS, all_tables
+from schemas.words import count
 
 # What the jobs keep for themselves.
 _STATE = {GROUP_CHECKPOINTS.name, ANOMALY_CHECKPOINTS.name}

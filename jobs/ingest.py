@@ -124,8 +124,9 @@ def _source(run: Run, state: State) -> Source:
 
 def _from_cluster(run: Run, state: State) -> Source:
     options = run.options
-    properties = kafka.read_properties(options.kafka_config) if options.kafka_config else {}
-    cluster = kafka.Cluster(options.bootstrap_servers or "", properties, options.isolation_level)
+    cluster = kafka.Cluster.of(
+        options.bootstrap_servers or "", options.kafka_config, options.isolation_level
+    )
     topic = kafka.describe(run.spark, cluster, options.topic)
     _check_cluster(run, topic, state)
     _check_ends(run, cluster, topic, state)

@@ -12,7 +12,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from jobs.runtime.findings import some
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from lakehouse.runs import LedgerRow
@@ -23,6 +22,7 @@ from schemas.errors import SourceError
 from schemas.gold import ERR
 from schemas.ledger import Detail, RunId, Stage
 from schemas.tables import COMMITTED_OFFSETS, LAG, LOG_OFFSETS
+from schemas.words import some
 from sources import kafka
 from sources.log_offsets import NO_LOG, NOT_AUTHORIZED, Sample, UnsupportedError, sample
 
@@ -63,8 +63,9 @@ def lag(run: Run) -> None:
 
 def _sample(run: Run, asked: set[tuple[str, int]], positions: dict[int, int]) -> Sample | None:
     options = run.options
-    properties = kafka.read_properties(options.kafka_config) if options.kafka_config else {}
-    cluster = kafka.Cluster(options.bootstrap_servers or "", properties, options.isolation_level)
+    cluster = kafka.Cluster.of(
+        options.bootstrap_servers or "", options.kafka_config, options.isolation_level
+    )
     try:
         found = sample(cluster, asked | {(options.topic, p) for p in positions})
     except UnsupportedError as error:

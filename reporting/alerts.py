@@ -22,8 +22,9 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote, urlsplit
 
-from reporting.text import count, cut, escaped, one_line, passed_on
+from reporting.text import cut, escaped, one_line, passed_on
 from schemas.gold import SEVERITIES
+from schemas.words import count
 
 Json: TypeAlias = "dict[str, Any]"
 

@@ -15,7 +15,8 @@ from itertools import pairwise
 from operator import attrgetter
 from typing import Any, NamedTuple
 
-from reporting.text import consumer_time, count, cut, duration
+from reporting.text import consumer_time, cut, duration
+from schemas.words import count
 
 Row = Mapping[str, Any]
 

@@ -17,7 +17,6 @@ from reporting.model import DAY_MS, SUMMED_UP_GROUPS, Facts, Quality, Row
 from reporting.story import MARKS, UNKNOWN, Event, Owned, Story, axis, band, committed, owned
 from reporting.text import (
     consumer_time,
-    count,
     duration,
     moment,
     one_line,
@@ -28,6 +27,7 @@ from reporting.text import (
 )
 from schemas.gold import INFO, SEVERITIES
 from schemas.tables import ANOMALIES, COVERAGE, LOST
+from schemas.words import count
 
 COLOURS = {"ok": "green", "info": "cyan", "warning": "yellow", "critical": "bold red"}
 _SHOWN_ANOMALIES = 8

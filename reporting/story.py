@@ -10,7 +10,8 @@ from typing import Any, NamedTuple
 
 from reporting.model import Log
 from reporting.remedies import Remedies
-from reporting.text import count, duration, moment, printable
+from reporting.text import duration, moment, printable
+from schemas.words import count
 
 Row = Mapping[str, Any]
 

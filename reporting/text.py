@@ -46,13 +46,6 @@ def passed_on(text: str) -> str:
     return one_line(text).replace("<", "\u2039").replace(">", "\u203a")
 
 
-def count(number: int, noun: str) -> str:
-    """Write a number with its noun: `1 anomaly`, `2,000 members`."""
-    if number != 1:
-        noun = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{number:,} {noun}"
-
-
 def records_behind(lag: int, *, is_bound: bool | None) -> str:
     """Say how many records behind; "at most" where no more is known than that."""
     return f"at most {lag:,}" if is_bound else f"{lag:,}"

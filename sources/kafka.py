@@ -81,6 +81,11 @@ class Cluster:
     properties: Mapping[str, str] = field(repr=False)
     isolation_level: str
 
+    @classmethod
+    def of(cls, servers: str, config: str | None, isolation_level: str) -> Cluster:
+        """Return the cluster with the properties of a file, if any, see `read_properties`."""
+        return cls(servers, read_properties(config) if config else {}, isolation_level)
+
 
 @dataclass(frozen=True)
 class Log:

@@ -9,6 +9,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +17,11 @@ import pytest
 
 from jobs import check as check_module
 from jobs.check import check
-from jobs.runtime import check_cluster
-from jobs.runtime.check_cluster import ClusterCheck
-from jobs.runtime.findings import Finding, SparkOnDemand
 from jobs.runtime.runner import run_alone
 from launch import jars
 from launch.command_line import parse
 from schemas.errors import SourceError
-from sources import log_offsets
+from sources import log_offsets, readiness
 from sources.compaction import LAG, RETENTION, SEGMENT, how_often
 from sources.inspection import (
     Brokers,
@@ -33,6 +31,7 @@ from sources.inspection import (
     measured,
 )
 from sources.log_offsets import LogOffsets, principal
+from sources.readiness import ClusterCheck, Finding
 
 HOUR = 3_600_000
 PREFIXED = "--resource-pattern-type prefixed"
@@ -161,12 +160,16 @@ class Answers:
         return answer
 
 
+def no_spark(*_: object) -> Iterator[Finding]:
+    """No question of these needs it."""
+    raise AssertionError
+
+
 def asked(
     properties: dict[str, str] | None = None, *argv: str, **given: object
 ) -> dict[str, Finding]:
     chosen = parse(["check", "--bootstrap-servers", "b1:9092, b2:9092", *argv])
-    spark: SparkOnDemand = None  # type: ignore[assignment]  # no question of these needs it
-    about = ClusterCheck(chosen, spark)
+    about = ClusterCheck(chosen.bootstrap_servers or "", chosen.topic, no_spark)
     about._user = principal(properties or {})
     about._is_plain = not properties
     answers: Any = Answers(**given)
@@ -252,7 +255,7 @@ class TestTheCluster:
         found = asked(brokers=Brokers("id", {"b1:9092": "4.3"}, ["inner:9092"], ["b3:9092"]))
         assert found["brokers"].state == "warn"  # the last of the two lines
         chosen = parse(["check", "--bootstrap-servers", "b1:9092"])
-        about: Any = ClusterCheck(chosen, None)  # type: ignore[arg-type]
+        about: Any = ClusterCheck(chosen.bootstrap_servers or "", chosen.topic, no_spark)
         answers = Answers(brokers=Brokers("id", {"b1:9092": "4.3"}, ["inner:9092"], []))
         (line,) = about._brokers(answers)
         assert line.state == "fail"
@@ -304,7 +307,7 @@ class TestTheCluster:
     def test_no_host_has_an_address(
         self, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        monkeypatch.setattr(check_cluster, "has_address", lambda _: False)
+        monkeypatch.setattr(readiness, "has_address", lambda _: False)
         argv = ("--bootstrap-servers", "no-such-host.invalid:9092", "--lakehouse", tmp_path / "l")
         status, found, _ = run(capsys, *argv)
         assert (status, found["brokers"]["state"]) == (1, "fail")

@@ -13,7 +13,8 @@ from rich.console import Console
 from reporting.model import Facts, Quality
 from reporting.screen import missing, show_groups, show_story, worst_by_group
 from reporting.story import Event, Story
-from reporting.text import count, printable, short_name
+from reporting.text import printable, short_name
+from schemas.words import count
 from tests.support.report import AS_OF, facts
 
 KINDS = ("rebalance_storm", "offset_rewind")

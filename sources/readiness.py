@@ -1,19 +1,20 @@
-"""What a pipeline would lack on a cluster: brokers, a login, rights; and how often to run it."""
+"""What a pipeline would lack of a cluster: brokers, a login, rights; and how often to run it."""
 
 from __future__ import annotations
 
 import datetime as dt
 import math
 import shlex
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeAlias
 
 from pyspark.sql import SparkSession
 
-from detectors.sentences import count, duration
-from jobs.runtime.findings import Finding, SparkOnDemand, by_spark, missing, ok, size, some, warn
-from launch.options import Options
 from schemas.errors import SourceError
 from schemas.messages import OFFSETS_TOPIC
+from schemas.words import count, duration, size, some
 from sources import kafka
 from sources.compaction import LAG, RETENTION, SEGMENT, how_often
 from sources.inspection import (
@@ -34,6 +35,7 @@ from sources.log_offsets import (
     speaking_of,
 )
 
+OK, WARN, FAIL = "ok", "warn", "fail"
 # What a record takes in the log of a quiet group, if none can be looked at: key, value, batch.
 _RECORD_BYTES = 150.0
 _SETTINGS = ("cleanup.policy", "segment.bytes", "min.compaction.lag.ms", "delete.retention.ms")
@@ -43,36 +45,56 @@ _LAG_MS = 14_400_000
 _OPTIONAL = {"lag", "settings"}
 
 
+@dataclass(frozen=True)
+class Finding:
+    """A line of the check."""
+
+    name: str  # what was looked at
+    state: str = field(kw_only=True)  # ok, warn or fail
+    text: str  # what was found
+    advice: str = ""  # what to do, a command where there is one; "" for nothing
+
+
+ok = partial(Finding, state=OK)  # as it has to be
+warn = partial(Finding, state=WARN)  # a pipeline does without
+missing = partial(Finding, state=FAIL)  # a pipeline needs it
+BySpark: TypeAlias = (
+    "Callable[[str, Callable[[SparkSession], Iterable[Finding]]], Iterable[Finding]]"
+)
+"""Gives what a look by Spark finds; under a name it gives what keeps it from looking."""
+
+
 class ClusterCheck:
-    """Looks at a cluster by one question after the other.
+    """Looks at a cluster by one question after the other."""
 
-    Attributes:
-        records: how many records its topic has at most; None before that is known.
-    """
-
-    def __init__(self, chosen: Options, spark: SparkOnDemand) -> None:
-        self._chosen, self._spark = chosen, spark
-        self._servers = ",".join(s.strip() for s in (chosen.bootstrap_servers or "").split(","))
+    def __init__(
+        self,
+        servers: str,
+        topic: str,
+        by_spark: BySpark,
+        config: str | None = None,
+        isolation_level: str = "read_committed",
+    ) -> None:
+        self._name, self._by_spark = topic, by_spark
+        self._config, self._isolation_level = config, isolation_level
+        self._servers = ",".join(s.strip() for s in servers.split(","))
         self._user: str | None = None
         self._is_plain = True
         self._partitions: Partitions | None = None
         self._log: LogOfTopic | None = None
         self._newest: bytes | None = None
         self._record_bytes = _RECORD_BYTES
+        # How many records the topic has at most; None before that is known.
         self.records: int | None = None
 
     def findings(self) -> Iterator[Finding]:
         """Return a line for each thing that a pipeline needs of the cluster."""
-        chosen = self._chosen
         try:
-            properties = kafka.read_properties(chosen.kafka_config) if chosen.kafka_config else {}
-            client_options(properties)
+            cluster = kafka.Cluster.of(self._servers, self._config, self._isolation_level)
+            client_options(cluster.properties)
         except UnsupportedError as error:
             yield warn("login", str(error), "read on: Kafka's own client answers what it can")
-            cluster = kafka.Cluster(self._servers, properties, chosen.isolation_level)
-            yield from by_spark(
-                "brokers", self._spark, lambda spark: self._by_kafkas_client(spark, cluster)
-            )
+            yield from self._by_spark("brokers", lambda s: self._by_kafkas_client(s, cluster))
             return
         except SourceError as error:
             yield missing("config", str(error))
@@ -80,13 +102,13 @@ class ClusterCheck:
         if not has_address(self._servers):
             yield missing("brokers", kafka.UNRESOLVED)
             return
+        properties = cluster.properties
         protocol = properties.get("security.protocol", "PLAINTEXT").upper()
         self._user, self._is_plain = principal(properties), protocol == "PLAINTEXT"
-        cluster = kafka.Cluster(self._servers, properties, chosen.isolation_level)
         try:
             with admin_client(cluster) as admin:
                 yield ok("login", self._login(protocol, properties.get("sasl.mechanism")))
-                yield from self._asked(Inspector(admin, cluster, chosen.topic))
+                yield from self._asked(Inspector(admin, cluster, self._name))
         except RefusedError as error:
             yield missing("login", str(error))
         except SourceError as error:
@@ -137,7 +159,7 @@ class ClusterCheck:
             )
 
     def _topic(self, inspector: Inspector) -> Iterator[Finding]:
-        name = self._chosen.topic
+        name = self._name
         self._partitions = found = inspector.topic()
         if found.is_hidden:
             yield missing(
@@ -194,7 +216,7 @@ class ClusterCheck:
         return inspector.newest(busiest, self._partitions.leaders[busiest.partition])
 
     def _read(self, _: Inspector) -> Iterator[Finding]:
-        topic = self._chosen.topic
+        topic = self._name
         if self._log is None or not self._log.logs:
             return
         if self._newest is None:
@@ -209,7 +231,7 @@ class ClusterCheck:
     def _group(self, inspector: Inspector) -> Iterator[Finding]:
         rest = ("--group", READER_GROUPS, "--resource-pattern-type", "prefixed")
         command = self._allow("Describe", *rest)
-        is_asked = self._chosen.topic == OFFSETS_TOPIC
+        is_asked = self._name == OFFSETS_TOPIC
         offsets = self._partitions if is_asked else inspector.topic(OFFSETS_TOPIC)
         if offsets is None or not offsets.is_there:
             yield warn(
@@ -246,7 +268,7 @@ class ClusterCheck:
             yield warn(
                 "settings",
                 "not authorized to ask for the settings of the topic: Kafka's defaults are taken",
-                self._allow("DescribeConfigs", "--topic", self._chosen.topic),
+                self._allow("DescribeConfigs", "--topic", self._name),
             )
         else:
             yield self._policy(settings)
@@ -256,7 +278,7 @@ class ClusterCheck:
         is_deleted = "delete" in settings.get("cleanup.policy", "")
         names = (*_SETTINGS, "retention.ms") if is_deleted else _SETTINGS
         shown = ", ".join(f"{name}={settings[name]}" for name in names if name in settings)
-        if is_deleted and self._chosen.topic == OFFSETS_TOPIC:
+        if is_deleted and self._name == OFFSETS_TOPIC:
             return warn(
                 "settings",
                 f"retention deletes what groups committed, and Kafka forgets it: {shown}",
@@ -283,7 +305,7 @@ class ClusterCheck:
         return ok("schedule", f"every {often.minutes} minutes or more often: {reason}")
 
     def _by_kafkas_client(self, spark: SparkSession, cluster: kafka.Cluster) -> Iterator[Finding]:
-        topic = self._chosen.topic
+        topic = self._name
         found = kafka.describe(spark, cluster, topic)
         self.records = sum(log.end - log.first for log in found.logs.values())
         yield ok("brokers", f"reachable, cluster id {found.kafka_cluster_id}")
@@ -300,7 +322,7 @@ class ClusterCheck:
         return self._command("kafka-acls.sh", *who, "--operation", operation, *resource)
 
     def _configure(self, setting: str) -> str:
-        topic = ("--entity-type", "topics", "--entity-name", self._chosen.topic)
+        topic = ("--entity-type", "topics", "--entity-name", self._name)
         return self._command("kafka-configs.sh", "--alter", *topic, "--add-config", setting)
 
     def _command(self, script: str, *words: str) -> str:
