@@ -19,7 +19,7 @@ PAGE = ROOT / "docs" / "troubleshooting.md"
 FILES = (
     *("groupledger/*.py", "jobs/**/*.py", "lakehouse/*.py", "launch/*.py", "sources/*.py"),
     *("detectors/thresholds.py", "reporting/alerts.py", "reporting/metrics.py"),
-    *("reporting/one_group.py", "reporting/webhook.py"),
+    *("reporting/one_group.py", "reporting/posting.py", "reporting/webhook.py"),
 )
 LAUNCHERS = ("spark-submit.sh", "conf/bootstrap.sh")
 # Calls whose first argument goes to the user, as does that of each error that is raised.

@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from pyspark.sql import SparkSession
 
-from jobs.runtime import notify as notify_module
 from jobs.runtime.notify import notify
 from lakehouse.lakehouse import Lakehouse
+from reporting import posting
 from reporting.alerts import Alert, Rule
 from schemas.ledger import RunId
 from schemas.tables import ALERTS, ANOMALIES
@@ -71,16 +71,16 @@ def test_of_two_runs_at_once_one_posts(
 ) -> None:
     found(lakehouse, 0, *(anomaly(f"a{number:03}") for number in range(60)))
     run = run_of(lakehouse.spark, lakehouse.root, "anomalies", "--notify", webhook.url)
-    due = notify_module._due
+    due = posting.due_now
 
     def while_another_posts(lakehouse: Lakehouse, rule: Rule) -> list[Alert]:
         seen = due(lakehouse, rule)
         with monkeypatch.context() as patch:
-            patch.setattr(notify_module, "_due", due)
+            patch.setattr(posting, "due_now", due)
             notify(run_of(lakehouse.spark, lakehouse.root, "anomalies", "--notify", webhook.url))
         return seen
 
-    monkeypatch.setattr(notify_module, "_due", while_another_posts)
+    monkeypatch.setattr(posting, "due_now", while_another_posts)
     notify(run)
     assert [len(message["anomalies"]) for message in webhook.received] == [50, 10]
     assert "60 anomalies could not be posted (another run is posting)" in capsys.readouterr().err

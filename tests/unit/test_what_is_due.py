@@ -12,12 +12,11 @@ import jsonschema
 import pytest
 from rich.console import Console
 
-from jobs.runtime import notify as notify_module
 from jobs.runtime.notify import notify
 from jobs.runtime.run import Run
 from lakehouse.runs import LedgerRow
 from launch.command_line import parse
-from reporting import alerts
+from reporting import alerts, posting
 from reporting.alerts import POSTED, Alert, Rule, due
 from schemas.ledger import RunId
 from schemas.tables import TableSpec
@@ -86,8 +85,8 @@ def webhook(monkeypatch: pytest.MonkeyPatch) -> Iterator[Webhook]:
 
 @pytest.fixture
 def lakehouse(monkeypatch: pytest.MonkeyPatch) -> Kept:
-    monkeypatch.setattr(notify_module, "_claims", Kept.claims)
-    monkeypatch.setattr(notify_module, "_due", Kept.due)
+    monkeypatch.setattr(posting, "claims", Kept.claims)
+    monkeypatch.setattr(posting, "due_now", Kept.due)
     return Kept()
 
 
@@ -270,7 +269,7 @@ def test_what_a_killed_run_was_about_to_post_is_posted_later(
     old = anomaly("old", ended_at=NOW - dt.timedelta(hours=20))
     found(lakehouse, old)
     with monkeypatch.context() as patch:
-        patch.setattr(notify_module, "post", killed)
+        patch.setattr(posting, "post", killed)
         with pytest.raises(KeyboardInterrupt):
             post()
     # For all that is known, a run is at it just now; what else there is does not wait for it.
