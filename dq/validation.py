@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
 import logging
 import os
@@ -11,7 +12,7 @@ from typing import Any, NamedTuple
 
 import pyarrow as pa
 
-from dq.declared import Check, Suite, broken_keys, counted, filled
+from dq.declared import Check, Suite, broken_keys, broken_rows, counted, filled
 from dq.pages import without_network
 from lakehouse.queries import Ask
 
@@ -28,9 +29,43 @@ class Found(NamedTuple):
     rows_unexpected: int
     sample: list[str]
 
+    @property
+    def title(self) -> str:
+        """Name the expectation among all."""
+        return f"{self.suite.table} {self.check.name}"
+
 
 class EvaluationError(Exception):
     """An expectation could not be evaluated; the message is what was raised then."""
+
+
+def results(
+    found: Sequence[Found], cluster: str, values: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """Return the columns of dq.results, without the run."""
+    at = dt.datetime.now(dt.timezone.utc)
+    return [
+        {
+            "table_name": f.suite.table,
+            "expectation": f.check.name,
+            "meaning": f.check.meaning,
+            "severity": f.check.severity,
+            "success": f.success,
+            "rows_checked": f.rows_checked,
+            "rows_unexpected": f.rows_unexpected,
+            "threshold": round(1 - f.check.mostly, 9),
+            "query": broken_rows(f.suite, f.check, cluster, values),
+            "sample": f.sample,
+            "at": at,
+        }
+        for f in found
+    ]
+
+
+def said(row: Any) -> tuple[object, ...]:  # noqa: ANN401 - of Spark, or of `results`
+    """Return what a result says, whenever and by whichever run it was found."""
+    columns = ("table_name", "expectation", "query", "rows_checked", "rows_unexpected")
+    return tuple(row[column] for column in columns)
 
 
 def great_expectations() -> Any:  # noqa: ANN401 - it has no types of its own

@@ -12,7 +12,7 @@ import datetime as dt
 import json
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -257,6 +257,12 @@ def newest(root: str, ask: Ask) -> list[LedgerRow]:
         )
     times = (dt.datetime.fromtimestamp(row["at"] / 1000, dt.timezone.utc) for row in rows)
     return [_ledger_row(row | {"at": at}) for row, at in zip(rows, times, strict=True)]
+
+
+def taken(rows: Sequence[LedgerRow]) -> tuple[int, int]:
+    """Return the range of the runs that some runs of the next stage took."""
+    after, to = (row.after_run for row in rows), (row.to_run for row in rows)
+    return min(after, default=-1), max(to, default=-1)
 
 
 def formats(tables: Tables) -> tuple[int | None, list[str]]:

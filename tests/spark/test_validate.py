@@ -20,9 +20,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from benchmarks.generate import SCHEMA
+from dq import due
 from dq.declared import ROWS, Check, Suite, broken_keys, counted, suites
 from dq.validation import EvaluationError, evaluate
-from jobs import validate as job
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import _AS_SPARK, quickest
 from lakehouse.queries import by_spark, on_views
@@ -328,7 +328,7 @@ class World:
             plan={"reach": reach},
             former={},
         )
-        self.values = job._changes(lakehouse, stage).values | {"ingest_runs": "true"}
+        self.values = due.changes(lakehouse, stage).values | {"ingest_runs": "true"}
         self.asked = self.values | {"java_hash": "java_hash(group_id)"}
         for name, spec in all_tables().items():
             rows = held(lakehouse.root, spec).select([c.name for c in spec.columns])
