@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from dq.declared import Suite, decoded_rows, filled, suites
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.queries import tables_of
-from lakehouse.runs import LedgerRow, StageRun, taken
+from lakehouse.runs import StageRun
 from lakehouse.tables import EVERY_ROW, between
 from schemas.columns import LAST_MS
 from schemas.gold import CRITICAL
-from schemas.ledger import Detail, Stage
+from schemas.ledger import Detail, LedgerRow, Stage, taken
 from schemas.placement import JAVA_HASH, KAFKA
 from schemas.tables import (
     ANOMALIES,

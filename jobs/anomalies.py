@@ -34,9 +34,9 @@ from jobs.runtime.summary import show_anomalies
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import quickest
 from lakehouse.queries import Ask, rows_by
-from lakehouse.runs import PLANNED, LedgerRow, StageRun
+from lakehouse.runs import StageRun
 from lakehouse.tables import EVERY_ROW, OPEN_ROWS, among, between, spark_schema
-from schemas.ledger import Detail, Stage
+from schemas.ledger import PLANNED, Detail, LedgerRow, Stage
 from schemas.tables import (
     ANOMALIES,
     ANOMALY_CHECKPOINTS,

@@ -31,10 +31,10 @@ from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from jobs.runtime.session import configured
 from lakehouse.lakehouse import Lakehouse
-from lakehouse.runs import DONE, PLANNED, LedgerRow, StageRun
+from lakehouse.runs import StageRun
 from lakehouse.tables import FEW_ROWS, rows_of, spark_schema, sql_text
 from schemas.errors import LakehouseError
-from schemas.ledger import Detail, Stage
+from schemas.ledger import DONE, PLANNED, Detail, LedgerRow, Stage
 from schemas.messages import OFFSET_COMMIT, OFFSETS_TOPIC, WRAPPED_TYPES, record_types
 from schemas.silver import decoded_columns, quarantine_columns, silver_tables
 from schemas.tables import QUARANTINE, RECORDS, decoded_table, silver_specs

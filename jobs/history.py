@@ -23,7 +23,7 @@ from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from jobs.runtime.session import configured
 from lakehouse.lakehouse import Lakehouse
-from lakehouse.runs import PLANNED, LedgerRow, StageRun
+from lakehouse.runs import StageRun
 from lakehouse.tables import (
     EVERY_ROW,
     FEW_ROWS,
@@ -36,7 +36,7 @@ from lakehouse.tables import (
 from offsets.progress import HOURS, LATEST, MOVES
 from offsets.transform import FOLLOWED, follow_offsets, joined_hours
 from schemas.gold import HISTORY_RUN
-from schemas.ledger import Detail, Stage
+from schemas.ledger import PLANNED, Detail, LedgerRow, Stage
 from schemas.placement import KAFKA, REDPANDA
 from schemas.silver import silver_tables
 from schemas.tables import COVERAGE, MARKER, QUARANTINE, all_tables, decoded_table

@@ -22,12 +22,11 @@ from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from jobs.runtime.state import state_of
 from lakehouse.lakehouse import Lakehouse
-from lakehouse.runs import LedgerRow
 from lakehouse.tables import FEW_ROWS
 from reporting.screen import titled
 from reporting.text import printable
 from schemas.errors import GroupledgerError, LakehouseError, SourceError
-from schemas.ledger import Detail, RunId, Stage
+from schemas.ledger import Detail, LedgerRow, RunId, Stage
 from schemas.tables import COVERAGE, MARKER, RECORDS
 from sources import kafka, parquet
 from sources.coverage import (

@@ -14,13 +14,12 @@ from pyspark.sql import functions as F
 
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
-from lakehouse.runs import LedgerRow
 from offsets.measure import known_until
 from offsets.transform import measured, with_samples
 from reporting.text import records_behind, short_name
 from schemas.errors import SourceError
 from schemas.gold import ERR
-from schemas.ledger import Detail, RunId, Stage
+from schemas.ledger import Detail, LedgerRow, RunId, Stage
 from schemas.tables import COMMITTED_OFFSETS, LAG, LOG_OFFSETS
 from schemas.words import some
 from sources import kafka

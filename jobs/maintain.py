@@ -16,10 +16,9 @@ from rich.table import Table
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from lakehouse import upkeep
-from lakehouse.runs import LedgerRow
 from lakehouse.upkeep import Stored
 from reporting.screen import titled
-from schemas.ledger import Detail, Stage
+from schemas.ledger import Detail, LedgerRow, Stage
 from schemas.tables import LAG, RESULTS, TableSpec, all_tables
 
 _AT_ONCE = 3

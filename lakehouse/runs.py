@@ -12,7 +12,7 @@ import datetime as dt
 import json
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -23,40 +23,15 @@ from pyspark.sql import functions as F
 from lakehouse.queries import Ask, rows_by
 from lakehouse.tables import Tables
 from schemas.errors import LakehouseError
-from schemas.ledger import Detail, RunId
+from schemas.ledger import DONE, PLANNED, LedgerRow, RunId
 from schemas.tables import FORMAT_VERSION, RECORDS, RUNS
 
-PLANNED, DONE = "planned", "done"
 _NEWEST = """
 SELECT * FROM (
   SELECT *, max(format_version) OVER () AS newest_format,
     row_number() OVER (PARTITION BY stage, state ORDER BY run DESC, runs.at DESC) AS age
   FROM bronze.runs AS runs
 ) WHERE age = 1"""
-
-
-@dataclass(frozen=True)
-class LedgerRow:
-    """A row of the ledger."""
-
-    stage: str
-    run: int
-    state: str = DONE  # planned or done
-    at: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.timezone.utc))
-    # Exclusive lower bound of the runs of the upstream stage that the run processed.
-    after_run: int = -1
-    to_run: int = -1  # inclusive upper bound of them
-    # A full refresh: it read everything, and replaced what earlier runs wrote.
-    is_refresh: bool = False
-    seconds: float | None = None
-    rows: dict[str, int] = field(default_factory=dict)  # rows it wrote, by the name of the table
-    details: dict[str, Any] = field(default_factory=dict)  # what the stage itself notes
-
-    @property
-    def versions(self) -> dict[str, int | None]:
-        """The versions that tables had behind the run, as far as it has noted them."""
-        noted: dict[str, int | None] = self.details.get(Detail.VERSIONS, {})
-        return noted
 
 
 @dataclass
@@ -257,12 +232,6 @@ def newest(root: str, ask: Ask) -> list[LedgerRow]:
         )
     times = (dt.datetime.fromtimestamp(row["at"] / 1000, dt.timezone.utc) for row in rows)
     return [_ledger_row(row | {"at": at}) for row, at in zip(rows, times, strict=True)]
-
-
-def taken(rows: Sequence[LedgerRow]) -> tuple[int, int]:
-    """Return the range of the runs that some runs of the next stage took."""
-    after, to = (row.after_run for row in rows), (row.to_run for row in rows)
-    return min(after, default=-1), max(to, default=-1)
 
 
 def formats(tables: Tables) -> tuple[int | None, list[str]]:

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import datetime as dt
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+PLANNED, DONE = "planned", "done"
 
 
 class Stage:
@@ -69,3 +74,33 @@ class Detail:
     FAILING = "failing"  # of the validation, the expectations that do not hold
     # Of the maintenance, when each table was cleaned last, in epoch milliseconds.
     VACUUMED = "vacuumed"
+
+
+@dataclass(frozen=True)
+class LedgerRow:
+    """A row of the ledger."""
+
+    stage: str
+    run: int
+    state: str = DONE  # planned or done
+    at: dt.datetime = field(default_factory=lambda: dt.datetime.now(dt.timezone.utc))
+    # Exclusive lower bound of the runs of the upstream stage that the run processed.
+    after_run: int = -1
+    to_run: int = -1  # inclusive upper bound of them
+    # A full refresh: it read everything, and replaced what earlier runs wrote.
+    is_refresh: bool = False
+    seconds: float | None = None
+    rows: dict[str, int] = field(default_factory=dict)  # rows it wrote, by the name of the table
+    details: dict[str, Any] = field(default_factory=dict)  # what the stage itself notes
+
+    @property
+    def versions(self) -> dict[str, int | None]:
+        """The versions that tables had behind the run, as far as it has noted them."""
+        noted: dict[str, int | None] = self.details.get(Detail.VERSIONS, {})
+        return noted
+
+
+def taken(rows: Sequence[LedgerRow]) -> tuple[int, int]:
+    """Return the range of the runs that some runs of the next stage took."""
+    after, to = (row.after_run for row in rows), (row.to_run for row in rows)
+    return min(after, default=-1), max(to, default=-1)

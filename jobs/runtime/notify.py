@@ -6,7 +6,6 @@ import datetime as dt
 import json
 
 from jobs.runtime.run import Run
-from lakehouse.runs import LedgerRow
 from reporting import posting
 from reporting.alerts import (
     AGAIN,
@@ -21,7 +20,7 @@ from reporting.alerts import (
 )
 from reporting.posting import Outlet
 from reporting.text import moment
-from schemas.ledger import Detail, Stage
+from schemas.ledger import Detail, LedgerRow, Stage
 from schemas.tables import ALERTS
 
 # Some anomalies are found a while behind their end.

@@ -20,8 +20,7 @@ from jobs import pipeline as pipeline_job
 from jobs.lag import lag
 from jobs.runtime.run import Run
 from lakehouse.lakehouse import Lakehouse
-from lakehouse.runs import LedgerRow
-from schemas.ledger import RunId
+from schemas.ledger import LedgerRow, RunId
 from schemas.tables import COMMITTED_OFFSETS, COVERAGE, LAG, LOG_OFFSETS
 from sources import kafka, log_offsets
 from tests.support import clients

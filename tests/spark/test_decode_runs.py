@@ -20,9 +20,9 @@ from jobs import decode as decode_job
 from jobs.runtime.run import Run
 from lakehouse import runs as ledger
 from lakehouse.lakehouse import Lakehouse
-from lakehouse.runs import PLANNED, LedgerRow
 from launch import command_line
 from launch.signals import INTERRUPTED
+from schemas.ledger import PLANNED, LedgerRow
 from schemas.tables import QUARANTINE, RUNS, TableSpec, decoded_table
 from tests.conftest import RECORDINGS
 from tests.spark.conftest import Thrice

@@ -10,8 +10,8 @@ from pyspark.sql import SparkSession
 
 from jobs import history as job
 from lakehouse.lakehouse import Lakehouse
-from lakehouse.runs import PLANNED
 from launch.signals import INTERRUPTED
+from schemas.ledger import PLANNED
 from schemas.tables import (
     COMMITTED_OFFSETS,
     GROUP_CHECKPOINTS,

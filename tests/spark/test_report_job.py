@@ -23,11 +23,10 @@ from jobs.runtime.page import facts_of
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import asked_here, quickest
 from lakehouse.queries import Ask, by_spark, tables_of
-from lakehouse.runs import LedgerRow
 from reporting.model import EVERYTHING, PANELS, Facts, For, Panel, Selection
 from reporting.read import newest_anomalies, read_facts, values_of, worst_groups
 from schemas.errors import GroupledgerError
-from schemas.ledger import RunId
+from schemas.ledger import LedgerRow, RunId
 from schemas.tables import (
     ANOMALIES,
     COVERAGE,

@@ -8,9 +8,9 @@ from pyspark.sql import SparkSession
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import quickest
 from lakehouse.queries import by_spark
-from lakehouse.runs import DONE, PLANNED, newest
+from lakehouse.runs import newest
 from schemas.errors import LakehouseError
-from schemas.ledger import RunId
+from schemas.ledger import DONE, PLANNED, RunId
 from schemas.tables import RUNS
 from tests.support.jobs import noted
 

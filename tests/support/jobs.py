@@ -37,10 +37,9 @@ from jobs.sql import sql
 from jobs.validate import validate
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.queries import on_views, tables_of, view_of
-from lakehouse.runs import LedgerRow
 from launch.command_line import parse
 from schemas.columns import arrow_schema
-from schemas.ledger import RunId
+from schemas.ledger import LedgerRow, RunId
 from schemas.silver import silver_tables
 from schemas.tables import (
     ANOMALIES,

@@ -14,11 +14,10 @@ from rich.console import Console
 
 from jobs.runtime.notify import notify
 from jobs.runtime.run import Run
-from lakehouse.runs import LedgerRow
 from launch.command_line import parse
 from reporting import alerts, posting
 from reporting.alerts import POSTED, Alert, Rule, due
-from schemas.ledger import RunId
+from schemas.ledger import LedgerRow, RunId
 from schemas.tables import TableSpec
 from tests.support.receivers import SCHEMAS
 from tests.support.webhook import NOW, SECRET, Webhook, anomaly
