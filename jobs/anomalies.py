@@ -31,12 +31,13 @@ from jobs.runtime.runner import run_job
 from jobs.runtime.session import configured
 from jobs.runtime.state import state_of
 from jobs.runtime.summary import show_anomalies
+from lakehouse.history import with_open
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import quickest
 from lakehouse.queries import Ask, rows_by
 from lakehouse.runs import StageRun
 from lakehouse.tables import EVERY_ROW, OPEN_ROWS, among, between, spark_schema
-from schemas.ledger import PLANNED, Detail, LedgerRow, Stage
+from schemas.ledger import PLANNED, Detail, LedgerRow, Stage, taken
 from schemas.tables import (
     ANOMALIES,
     ANOMALY_CHECKPOINTS,
@@ -319,21 +320,6 @@ def _sources(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> Sources
     )
 
 
-def with_open(lakehouse: Lakehouse, spec: TableSpec, after: int, to: int) -> DataFrame:
-    """Return the rows of the runs of history behind one, up to another, and all that are open.
-
-    Open rows have a partition of their own, and by statistics Delta skips files of the others. By
-    one condition of both it would skip none, and read the whole history.
-    """
-    kept = lakehouse.kept(spec, after, to)
-    if kept is not None:  # with the open rows of all other groups
-        return kept
-    rows, is_new = lakehouse.read(spec), between("history_run", after, to)
-    if after < 0:
-        return rows.where(f"{OPEN_ROWS} OR {is_new}")  # there is nothing to skip
-    return rows.where(OPEN_ROWS).unionByName(rows.where(f"is_settled AND {is_new}"))
-
-
 def _of_runs(
     lakehouse: Lakehouse, spec: TableSpec, runs: tuple[int, int], groups: list[str]
 ) -> DataFrame:
@@ -351,7 +337,7 @@ def _of_runs(
 def _changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
     runs = lakehouse.runs
     history = runs.done(Stage.HISTORY, stage.after, stage.to)
-    decodes = _range(history)
+    decodes = taken(history)
     # A full refresh of the history wrote all groups again.
     current = history[max((n for n, run in enumerate(history) if run.is_refresh), default=0) :]
     decode = runs.done(Stage.DECODE, *decodes)
@@ -367,7 +353,7 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
     since, before = _since(lakehouse, history, decodes), stage.former.get(Detail.AS_OF)
     is_backfill = since is not None and before is not None and since < before - HOUR_MS
     return Changes(
-        ingest_runs=_range(decode),
+        ingest_runs=taken(decode),
         decode_runs=decodes,
         rows=sum((Counter(row.rows) for row in decode), Counter()),
         replayed=replayed,
@@ -392,12 +378,6 @@ def _since(lakehouse: Lakehouse, history: list[LedgerRow], decodes: tuple[int, i
     at = F.unix_millis(F.min(F.coalesce("record_timestamp", "commit_timestamp")))
     row = commits.agg(at.alias("at")).first()
     return None if row is None else row["at"]
-
-
-def _range(rows: list[LedgerRow]) -> tuple[int, int]:
-    """Return the range of the runs that some runs of the next stage took."""
-    after, to = (row.after_run for row in rows), (row.to_run for row in rows)
-    return min(after, default=-1), max(to, default=-1)
 
 
 # -- the log as a whole ----------------------------------------------------------------------------

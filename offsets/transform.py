@@ -49,6 +49,19 @@ def follow_offsets(
     return _followed(reduce(_union, parts), holes)
 
 
+def is_followed(committed: DataFrame | None, before: Mapping[int, int]) -> bool:
+    """Return whether last commits are of offsets from which on a run follows, by partition.
+
+    They are written behind its moves. To follow its commits once more would find rewinds that were
+    none.
+    """
+    if committed is None or not before:
+        return False
+    reached = F.create_map(*(F.lit(x) for pair in before.items() for x in pair))
+    first = F.coalesce(reached[F.col("record_partition")], F.lit(0))
+    return not committed.where(F.col("record_offset") >= first).isEmpty()
+
+
 def joined_hours(hours: DataFrame) -> DataFrame:
     """Make one row, for `rows_of`, of those of offset_progress that an hour cut by runs has."""
     return _followed(_of_table(progress.HOURS, progress.AN_HOUR, hours))

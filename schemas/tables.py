@@ -43,6 +43,11 @@ class TableSpec:
     constraints: tuple[tuple[str, str], ...] = ()
 
     @property
+    def short_name(self) -> str:
+        """The name without its layer, by which rows of several tables in one tell theirs."""
+        return self.name.partition(".")[2]
+
+    @property
     def required(self) -> tuple[str, ...]:
         """Name the columns that are never null."""
         return tuple(column for column in self.key if column not in self.key_gaps)

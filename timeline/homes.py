@@ -64,6 +64,16 @@ class Locations(NamedTuple):
         """How groups are placed in the topic now; None if that is not known."""
         return Placement(self.counts[-1], self.by) if self.counts else None
 
+    def noted(self) -> dict[str, Any]:
+        """Return what later runs and the detection know of them, for the ledger."""
+        return {
+            Detail.PARTITIONS: self.counts,
+            Detail.PLACED_BY: self.by,
+            Detail.MISPLACED: self.misplaced,
+            Detail.SECOND: self.second,
+            Detail.HAS_MOVED: bool(self.elsewhere),
+        }
+
 
 def likeliest(located: Sequence[tuple[str, int]], partitions: int, by: Sequence[str]) -> Placement:
     """Return the placement that explains most groups; of several the first."""

@@ -117,6 +117,28 @@ def _shaped(rows: DataFrame) -> DataFrame:
     return rows.select(*common, *(c for c in rows.columns if c not in arrow.COLUMNS))
 
 
+def late_groups(
+    new: Mapping[str, DataFrame],
+    checkpoints: DataFrame,
+    before: Mapping[int, int],
+    late: set[int],
+) -> list[str]:
+    """Return the groups to rebuild: those of late records, and all in the same partitions.
+
+    Late are those in front of the offset that each partition was processed `before`; in partitions
+    `late`, offsets were. Whether offsets are missing in a partition concerns all groups in it.
+    """
+    positions = (rows.select(*_GROUP, "record_offset") for rows in new.values())
+    reached = F.create_map(*(F.lit(x) for pair in before.items() for x in pair))
+    is_late = F.col("record_offset") < reached[F.col("record_partition")]
+    found = reduce(DataFrame.unionByName, positions).where(is_late).select(*_GROUP).distinct()
+    partitions = late | {row.record_partition for row in found.collect()}
+    there = checkpoints.where(F.col("record_partition").isin(*partitions))
+    moved = checkpoints.join(found.select("group_id"), "group_id", how="left_semi")
+    groups = there.unionByName(moved).select("group_id").distinct().collect()
+    return [row.group_id for row in groups]
+
+
 # -- where records are -----------------------------------------------------------------------------
 
 

@@ -10,8 +10,8 @@ import pytest
 from pyspark.sql import DataFrame, SparkSession
 
 from dq.declared import filled, suites
-from jobs.anomalies import with_open
 from jobs.runtime.session import configured
+from lakehouse.history import with_open
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.queries import on_views, show, view_of
 from schemas.ledger import RunId
