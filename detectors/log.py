@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import orjson
@@ -120,6 +120,7 @@ class Asked(NamedTuple):
     rows: Mapping[str, int]  # how many rows are new, by table of silver
     since: int | None  # the time of the earliest new commit; None without one
     hours: str  # the condition of rows of gold.offset_progress of the hours to look at
+    misplaced: Sequence[Row] = ()  # records that are not where their group belongs
 
 
 class Question(NamedTuple):
@@ -151,6 +152,34 @@ def questions(new: Asked, limits: Thresholds, now: int) -> list[Question]:
             asked.append(cleaner_stalled(new.is_decoded, limits.values, now))
         asked.append(hot_partitions(new.hours, limits.values))
     return asked
+
+
+def findings(
+    ask: Callable[..., Mapping[str, list[Row]]],
+    new: Asked,
+    groups: Iterable[Row],
+    limits: Thresholds,
+    now: int,
+) -> Iterator[Finding]:
+    """Find what is wrong with the log as a whole, and with groups whose own records do not tell.
+
+    `ask` answers queries by name with rows; the groups are as `health.GROUPS_NOW` asks for.
+    """
+    asked = {str(n): question for n, question in enumerate(questions(new, limits, now))}
+    sql = {name: question.sql for name, question in asked.items()}
+    stuck = None if new.since is None else unchanged(new.hours, limits)
+    if stuck is not None:
+        sql["stuck"] = stuck
+    rows = ask(sql)
+    for name, question in asked.items():
+        yield from question.found(rows[name])
+    if stuck is not None and rows["stuck"]:
+        question = overtaken(stuck, rows["stuck"], limits)
+        yield from question.found(ask({"overtaken": question.sql})["overtaken"])
+    yield from misplaced(new.misplaced)
+    stale = list(stale_groups(groups, limits, now))
+    names = alike(stale)
+    yield from with_clients(stale, ask({"of": SESSIONS}, names=names)["of"] if names else [])
 
 
 def coverage_gaps(new_rows: str) -> Question:

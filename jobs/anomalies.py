@@ -7,8 +7,8 @@ written once a run; the checkpoints, from which the next run resumes, come after
 from __future__ import annotations
 
 import sys
-from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable
+from functools import partial
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -17,14 +17,14 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from detectors import health, log
+from detectors.changes import Changes, changes, first_hour, have_noted_hours
 from detectors.clock import known_until, time_of_log
 from detectors.detection import OUTPUT, batch_of
 from detectors.health import GROUPS_NOW, group_health
-from detectors.log import Finding
-from detectors.model import HOUR_MS, Row
+from detectors.model import Row
 from detectors.thresholds import Thresholds, read_thresholds
+from detectors.told import told
 from detectors.transform import Sources, detect
-from jobs.runtime.incidents import tell_incidents
 from jobs.runtime.notify import notify
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
@@ -54,7 +54,7 @@ from schemas.tables import (
     TableSpec,
     all_tables,
 )
-from timeline.homes import Second, second_of
+from timeline.homes import second_of
 from timeline.transform import by_coordinator
 
 COMMITS = all_tables()[log.COMMITS]
@@ -79,28 +79,6 @@ class Kept(NamedTuple):
     def as_of(self) -> int:
         """The time of the log in epoch milliseconds."""
         return time_of_log(self.groups, self.observed_at, self.sampled_until)
-
-
-class Changes(NamedTuple):
-    """What a run looks at."""
-
-    ingest_runs: tuple[int, int]  # exclusive lower and inclusive upper bound of the new ingest runs
-    decode_runs: tuple[int, int]  # the same of the decode runs
-    rows: Counter[str]  # number of new rows by silver table
-    replayed: list[str]  # groups whose history was rebuilt
-    misplaced: list[Row]  # records that are not where their group belongs
-    second: list[Second]  # the second coordinators of groups that have two
-    has_moved: bool  # some groups have records in two partitions of the log
-    have_gone_back: bool  # some groups may have gone back to where they had been before
-    # The earliest time of a new commit, or the start of its hour, in epoch milliseconds; None if no
-    # commit is new, or they have no times.
-    since: int | None
-    is_backfill: bool  # some of the hours with new commits lie before those that were looked at
-
-    @property
-    def hours(self) -> str:
-        """Return the condition of rows of gold.offset_progress of the hours to look at."""
-        return EVERY_ROW if self.is_backfill or self.since is None else log.hours_since(self.since)
 
 
 def anomalies(run: Run) -> None:
@@ -227,8 +205,8 @@ def _carry_out(
     of_kinds = (row for row in sums["known"] if row["kind"] is not None)
     kinds = sorted(of_kinds, key=itemgetter("kind"))
     written = sum(row["written"] for row in kinds)
-    told, noted = tell_incidents(lakehouse, ask, stage, kept.groups, kinds)
-    stage.rows = {ANOMALIES.name: written, INCIDENTS.name: told, GROUP_HEALTH.name: len(rows)}
+    incidents, noted = tell_incidents(lakehouse, ask, stage, kept.groups, kinds)
+    stage.rows = {ANOMALIES.name: written, INCIDENTS.name: incidents, GROUP_HEALTH.name: len(rows)}
     stage.details = {
         Detail.INCIDENTS: noted,
         Detail.KNOWN: {row["kind"]: row["known"] for row in kinds},
@@ -236,19 +214,43 @@ def _carry_out(
     }
 
 
+def tell_incidents(
+    lakehouse: Lakehouse, ask: Ask, stage: StageRun, groups: Iterable[Row], kinds: Iterable[Row]
+) -> tuple[int, Row]:
+    """Bring gold.incidents up to the anomalies of a run; return how many rows, and what to note."""
+    is_made = lakehouse.exists(INCIDENTS)
+    # Dashboards ask for incidents, also where there are none.
+    lakehouse.create(INCIDENTS)
+    before = {} if stage.is_refresh or not is_made else stage.former.get(Detail.INCIDENTS, {})
+    asking = partial(rows_by, ask)
+    now = told(asking, before, kinds, groups, cluster=lakehouse.cluster, is_made=is_made)
+    if now.rows is None:
+        return 0, now.noted
+    rows = [{**row, INCIDENTS.run_column: stage.id.number} for row in now.rows]
+    table = pa.Table.from_batches([batch_of(rows, INCIDENTS.of_cluster)])
+    ids = among("incident_id", [row["incident_id"] for row in rows])
+    begun = f"started_at >= timestamp_millis({now.since}) OR {ids}"
+    lakehouse.replace(INCIDENTS, table, stage.id, EVERY_ROW if now.since is None else begun)
+    return len(rows), now.noted
+
+
 def _detect(
     lakehouse: Lakehouse, ask: Ask, stage: StageRun, kept: Kept, limits: Thresholds
 ) -> None:
     """Find what is wrong with the log and with each group."""
-    changes, now = _changes(lakehouse, stage), stage.plan[Detail.AS_OF]
-    with configured(lakehouse.spark, Stage.ANOMALIES, changes.rows.total()):
+    new, now = _changes(lakehouse, stage), stage.plan[Detail.AS_OF]
+    is_read = between("ingest_run", *new.ingest_runs)
+    is_decoded = between("decode_run", *new.decode_runs)
+    asked = log.Asked(is_read, is_decoded, new.rows, new.since, new.hours, new.misplaced)
+    with configured(lakehouse.spark, Stage.ANOMALIES, new.rows.total()):
         former = kept.log if stage.after >= 0 else None
-        of_log = log.LogFindings(former, is_backfill=changes.is_backfill)
-        for group, hit in _log_findings(ask, kept, changes, limits, now):
+        of_log = log.LogFindings(former, is_backfill=new.is_backfill)
+        asking = partial(rows_by, ask)
+        for group, hit in log.findings(asking, asked, kept.groups, limits, now):
             if group is None or not limits.ignores(group):
                 of_log.add(group, hit)
         found = detect(
-            _sources(lakehouse, stage, changes),
+            _sources(lakehouse, stage, new),
             thresholds=limits,
             cluster=lakehouse.cluster,
             now=now,
@@ -256,11 +258,11 @@ def _detect(
             lost=of_log.lost,
             schema=spark_schema(OUTPUT),
         )
-        _write(lakehouse, stage, changes, list(of_log.rows(lakehouse.cluster, limits, now)), found)
+        _write(lakehouse, stage, new, list(of_log.rows(lakehouse.cluster, limits, now)), found)
 
 
 def _write(
-    lakehouse: Lakehouse, stage: StageRun, changes: Changes, of_log: list[Row], found: DataFrame
+    lakehouse: Lakehouse, stage: StageRun, new: Changes, of_log: list[Row], found: DataFrame
 ) -> None:
     """Write what was found in the log and in each group, columns `OUTPUT`."""
     table = pa.Table.from_batches([batch_of(of_log, OUTPUT)])
@@ -268,55 +270,49 @@ def _write(
     # A frame that is persisted would be computed again from the checkpoints that it has replaced.
     number = F.lit(stage.id.number).cast("bigint")
     found = found.withColumn("anomalies_run", number).localCheckpoint(eager=False)
-    rows, where = found.where("anomaly_id IS NOT NULL"), OPEN_ROWS
-    if stage.after < 0:
-        where = EVERY_ROW
-    else:
-        # Findings of the log may be settled, and be found again: they are replaced.
-        found_again = [
-            r for r in of_log if "anomaly_id" in r and r["kind"] not in log.MOMENTARY_KINDS
-        ]
-        ids = [row["anomaly_id"] for row in found_again]
-        where = f"{where} OR {among('anomaly_id', ids)}" if ids else where
-        if changes.is_backfill:
-            where = f"{where} OR {among('kind', log.HOURLY_KINDS)}"
-        if changes.replayed:
-            kinds = among("kind", log.KINDS)
-            where = f"{where} OR {among('group_id', changes.replayed)} AND NOT {kinds}"
-    lakehouse.replace(ANOMALIES, rows, stage.id, where)
+    where = [OPEN_ROWS]
+    # Findings of the log may be settled, and be found again: they are replaced.
+    named = [r for r in of_log if "anomaly_id" in r and r["kind"] not in log.MOMENTARY_KINDS]
+    if named:
+        where.append(among("anomaly_id", [row["anomaly_id"] for row in named]))
+    if new.is_backfill:
+        where.append(among("kind", log.HOURLY_KINDS))
+    if new.replayed:
+        where.append(f"{among('group_id', new.replayed)} AND NOT {among('kind', log.KINDS)}")
+    replaced = EVERY_ROW if stage.after < 0 else " OR ".join(where)
+    lakehouse.replace(ANOMALIES, found.where("anomaly_id IS NOT NULL"), stage.id, replaced)
     # Behind the anomalies, since the next run goes on from them.
-    checkpoints = found.where("anomaly_id IS NULL")
-    lakehouse.replace(ANOMALY_CHECKPOINTS, checkpoints, stage.id)
+    lakehouse.replace(ANOMALY_CHECKPOINTS, found.where("anomaly_id IS NULL"), stage.id)
 
 
-def _sources(lakehouse: Lakehouse, stage: StageRun, changes: Changes) -> Sources:
+def _sources(lakehouse: Lakehouse, stage: StageRun, new: Changes) -> Sources:
     commits, lag, checkpoints = None, None, None
-    if changes.rows[log.COMMITS] or changes.replayed:
-        commits = _of_runs(lakehouse, COMMITS, changes.decode_runs, changes.replayed)
-        commits = by_coordinator(commits, changes.second)
+    if new.rows[log.COMMITS] or new.replayed:
+        commits = _of_runs(lakehouse, COMMITS, new.decode_runs, new.replayed)
+        commits = by_coordinator(commits, new.second)
     if (lag_run := lakehouse.runs.last_number(Stage.LAG)) >= 0:
         seen = min(stage.former.get(Detail.LAG_RUN, lag_run), lag_run - 1)
-        of_runs = _of_runs(lakehouse, LAG, (seen, lag_run), changes.replayed)
+        of_runs = _of_runs(lakehouse, LAG, (seen, lag_run), new.replayed)
         lag = lakehouse.read(LAG) if stage.after < 0 else of_runs
     if stage.after >= 0:
         is_known = "group_id IS NOT NULL"
-        if changes.replayed:
-            is_known += f" AND NOT {among('group_id', changes.replayed)}"
+        if new.replayed:
+            is_known += f" AND NOT {among('group_id', new.replayed)}"
         checkpoints = lakehouse.read(ANOMALY_CHECKPOINTS).where(is_known)
-    new = (stage.after, stage.to)
-    states = with_open(lakehouse, GROUP_STATES, *new)
+    runs = (stage.after, stage.to)
+    states = with_open(lakehouse, GROUP_STATES, *runs)
     return Sources(
-        generations=with_open(lakehouse, GROUP_GENERATIONS, *new),
+        generations=with_open(lakehouse, GROUP_GENERATIONS, *runs),
         states=states.where(f"{OPEN_ROWS} AND ended_at IS NULL"),
-        sessions=with_open(lakehouse, MEMBER_SESSIONS, *new),
-        moves=lakehouse.of_runs(OFFSET_MOVES, *new),
-        owners=with_open(lakehouse, PARTITION_OWNERS, *new),
-        former_owners=lakehouse.read(PARTITION_OWNERS) if changes.have_gone_back else None,
+        sessions=with_open(lakehouse, MEMBER_SESSIONS, *runs),
+        moves=lakehouse.of_runs(OFFSET_MOVES, *runs),
+        owners=with_open(lakehouse, PARTITION_OWNERS, *runs),
+        former_owners=lakehouse.read(PARTITION_OWNERS) if new.have_gone_back else None,
         committed=lakehouse.read(COMMITTED_OFFSETS),
         commits=commits,
         lag=lag,
         checkpoints=checkpoints,
-        homes=lakehouse.read(GROUP_CHECKPOINTS) if changes.has_moved else None,
+        homes=lakehouse.read(GROUP_CHECKPOINTS) if new.has_moved else None,
     )
 
 
@@ -335,77 +331,30 @@ def _of_runs(
 
 
 def _changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
-    runs = lakehouse.runs
-    history = runs.done(Stage.HISTORY, stage.after, stage.to)
-    decodes = taken(history)
-    # A full refresh of the history wrote all groups again.
-    current = history[max((n for n, run in enumerate(history) if run.is_refresh), default=0) :]
-    decode = runs.done(Stage.DECODE, *decodes)
+    history = lakehouse.runs.done(Stage.HISTORY, stage.after, stage.to)
+    decode = lakehouse.runs.done(Stage.DECODE, *taken(history))
     replayed: list[str] = []
     if stage.after >= 0 and any(row.details.get(Detail.REPLAYED, True) for row in history):
         rebuilt = lakehouse.read(GROUP_CHECKPOINTS).where(
             between("rebuilt_run", stage.after, stage.to)
         )
         known = lakehouse.read(ANOMALY_CHECKPOINTS).select("group_id")
-        replayed = [
-            row.group_id for row in rebuilt.join(known, "group_id", how="left_semi").collect()
-        ]
-    since, before = _since(lakehouse, history, decodes), stage.former.get(Detail.AS_OF)
-    is_backfill = since is not None and before is not None and since < before - HOUR_MS
-    return Changes(
-        ingest_runs=taken(decode),
-        decode_runs=decodes,
-        rows=sum((Counter(row.rows) for row in decode), Counter()),
+        found = rebuilt.join(known, "group_id", how="left_semi").collect()
+        replayed = [row.group_id for row in found]
+    if have_noted_hours(history):
+        since = first_hour(history)
+    else:
+        at = F.unix_millis(F.min(F.coalesce("record_timestamp", "commit_timestamp")))
+        commits = lakehouse.of_runs(COMMITS, *taken(history))
+        ((since,),) = commits.agg(at).collect()
+    return changes(
+        history,
+        decode,
         replayed=replayed,
-        misplaced=[row for run in current for row in run.details.get(Detail.MISPLACED, ())],
         second=second_of(history[-1].details) if history else [],
-        has_moved=any(run.details.get(Detail.HAS_MOVED) for run in current),
-        have_gone_back=any(run.details.get(Detail.WENT_BACK, True) for run in history),
         since=since,
-        is_backfill=is_backfill,
+        before=stage.former.get(Detail.AS_OF),
     )
-
-
-def _since(lakehouse: Lakehouse, history: list[LedgerRow], decodes: tuple[int, int]) -> int | None:
-    """Return the time of the earliest new commit, see `Changes.since`."""
-    # Where groups are rebuilt, the history names the first hour of all of their commits.
-    if all(
-        Detail.FIRST_HOUR in run.details and not run.details[Detail.REPLAYED] for run in history
-    ):
-        hours = [run.details[Detail.FIRST_HOUR] for run in history]
-        return min((hour for hour in hours if hour is not None), default=None)
-    commits = lakehouse.of_runs(COMMITS, *decodes)
-    at = F.unix_millis(F.min(F.coalesce("record_timestamp", "commit_timestamp")))
-    row = commits.agg(at.alias("at")).first()
-    return None if row is None else row["at"]
-
-
-# -- the log as a whole ----------------------------------------------------------------------------
-
-
-def _log_findings(
-    ask: Ask, kept: Kept, changes: Changes, limits: Thresholds, now: int
-) -> Iterator[Finding]:
-    """Find what is wrong with the log as a whole, and with groups whose own records do not tell."""
-    is_read = between("ingest_run", *changes.ingest_runs)
-    is_decoded = between("decode_run", *changes.decode_runs)
-    new = log.Asked(is_read, is_decoded, changes.rows, changes.since, changes.hours)
-    questions = {str(n): each for n, each in enumerate(log.questions(new, limits, now))}
-    asked = {name: question.sql for name, question in questions.items()}
-    stuck = None if changes.since is None else log.unchanged(changes.hours, limits)
-    if stuck is not None:
-        asked["stuck"] = stuck
-    rows = rows_by(ask, asked)
-    for name, question in questions.items():
-        yield from question.found(rows[name])
-    if stuck is not None and rows["stuck"]:
-        question = log.overtaken(stuck, rows["stuck"], limits)
-        yield from question.found(rows_by(ask, {"overtaken": question.sql})["overtaken"])
-    yield from log.misplaced(changes.misplaced)
-    stale = list(log.stale_groups(kept.groups, limits, now))
-    names = log.alike(stale)
-    members = rows_by(ask, {"of": log.SESSIONS}, names=names)["of"] if names else []
-    yield from log.with_clients(stale, members)
 
 
 def find_and_tell(run: Run) -> None:

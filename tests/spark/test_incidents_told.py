@@ -12,7 +12,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from detectors.health import known_anomalies
-from jobs.runtime.incidents import tell_incidents
+from jobs.anomalies import tell_incidents
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import quickest
 from lakehouse.queries import Ask, by_spark, rows_by
