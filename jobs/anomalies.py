@@ -29,7 +29,6 @@ from jobs.runtime.notify import notify
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from jobs.runtime.session import configured
-from jobs.runtime.state import state_of
 from jobs.runtime.summary import show_anomalies
 from lakehouse.history import with_open
 from lakehouse.lakehouse import Lakehouse
@@ -54,6 +53,7 @@ from schemas.tables import (
     TableSpec,
     all_tables,
 )
+from sources.accounted import state_of
 from timeline.homes import second_of
 from timeline.transform import by_coordinator
 

@@ -75,6 +75,15 @@ def leading(position: Position, positions: Container[Position], reason: str) -> 
     return reason if position in positions else COMPACTED
 
 
+def within(ranges: list[Range]) -> str:
+    """Return SQL for the records that lie in some ranges, all of one topic."""
+    return " OR ".join(
+        f"record_partition = {r.record_partition}"
+        f" AND record_offset BETWEEN {r.from_offset} AND {r.next_offset - 1}"
+        for r in ranges
+    )
+
+
 def is_marker(key: Column) -> Column:
     """Return whether a key is that of a transaction's end: version 0, type 0 (aborted) or 1."""
     # ControlRecordType of Kafka. The key of a commit of this version takes ten bytes at least.

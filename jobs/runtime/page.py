@@ -15,7 +15,6 @@ from pyspark.sql import SparkSession
 from detectors.sentences import KINDS
 from jobs.runtime.run import Run, Told
 from jobs.runtime.session import configured
-from jobs.runtime.state import state_of
 from lakehouse import files
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.local import asked_here, quickest
@@ -30,6 +29,7 @@ from reporting.page import ingredients, page
 from reporting.read import read_facts
 from reporting.text import to_second
 from schemas.errors import GroupledgerError, UsageError
+from sources.accounted import state_of
 
 
 def write_page(

@@ -208,7 +208,7 @@ class TestAnotherLog:
         log.create()
         log.produce(5)
         with monkeypatch.context() as patch:
-            patch.setattr(ingest_job, "_account", killed)
+            patch.setattr(ingest_job, "account", killed)
             assert run("ingest", *log.options).status == INTERRUPTED
         clients.delete_topic(log.bootstrap, log.name)
         log.create()

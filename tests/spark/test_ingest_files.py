@@ -542,7 +542,7 @@ class TestInterrupted:
 
         options = ("--records", STORM, "--lakehouse", lakehouse_path)
         with monkeypatch.context() as patch:
-            patch.setattr(ingest_job, "_account", killed)
+            patch.setattr(ingest_job, "account", killed)
             assert run("ingest", *options).status == INTERRUPTED
         assert table(spark, lakehouse_path, RECORDS.name).count() == 1671
         assert table(spark, lakehouse_path, COVERAGE.name).isEmpty()
