@@ -43,11 +43,7 @@ _OTHERS = {COVERAGE.name, RESULTS.name}
 
 
 def export(run: Run) -> None:
-    """Write tables and views to a DuckDB file or a folder of Parquet, which replaces the last one.
-
-    Raises:
-        GroupledgerError: The target holds something else, or cannot be written.
-    """
+    """Write tables and views to a DuckDB file or a folder of Parquet; they replace the last one."""
     if not (run.spark.conf.get("spark.master") or "local").startswith("local"):
         raise GroupledgerError("export: the files are of this machine, so leave --master out")
     if run.options.moment is not None:

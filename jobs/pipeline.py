@@ -23,11 +23,7 @@ from schemas.errors import SourceError
 
 
 def pipeline(run: Run) -> None:
-    """Take the data all the way, from its source to the last table.
-
-    Raises:
-        SourceError: The cluster stopped answering before the lag was sampled; all else was done.
-    """
+    """Take the data all the way, from its source to the last table."""
     if run.options.dry_run:
         preview(run)
         return

@@ -25,9 +25,6 @@ def replaced(target: Path, names: Collection[str], *, is_file: bool) -> Iterator
     """Give a folder for copies of tables; what is in it then replaces the target.
 
     The target is a DuckDB file, or a folder of Parquet files, of no other tables than these.
-
-    Raises:
-        GroupledgerError: it holds something else, or cannot be written.
     """
     _check(target, set(names), is_file=is_file)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")

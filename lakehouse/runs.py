@@ -58,11 +58,7 @@ class LastRuns:
         self._last: dict[tuple[str, str], LedgerRow] | None = None
 
     def last(self, stage: str, state: str = DONE) -> LedgerRow | None:
-        """Return the last run of a stage that is done, or planned; None without any.
-
-        Raises:
-            LakehouseError: another release wrote the ledger, in a form that this one does not know.
-        """
+        """Return the last run of a stage that is done, or planned; None without any."""
         if self._last is None:
             self._last = {(row.stage, row.state): row for row in self._read()}
         return self._last.get((stage, state))
@@ -218,11 +214,7 @@ class Runs(LastRuns):
 
 
 def newest(root: str, ask: Ask) -> list[LedgerRow]:
-    """Return the newest row of each stage and state in the ledger of a lakehouse.
-
-    Raises:
-        LakehouseError: another release wrote it, in a form that this one does not know.
-    """
+    """Return the newest row of each stage and state in the ledger of a lakehouse."""
     rows = rows_by(ask, {"runs": _NEWEST})["runs"]
     version = max((row["newest_format"] for row in rows), default=FORMAT_VERSION)
     if version > FORMAT_VERSION:

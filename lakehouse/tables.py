@@ -111,11 +111,7 @@ class Tables:
         return f"{self.root}/{spec.name.replace('.', '/')}"
 
     def exists(self, spec: TableSpec) -> bool:
-        """Return whether a table has been made.
-
-        Raises:
-            LakehouseError: the table's log has a gap, or a commit that cannot be read.
-        """
+        """Return whether a table has been made."""
         if spec.name not in self._known:
             try:
                 if not DeltaTable.isDeltaTable(self.spark, self.path(spec)):
@@ -152,9 +148,6 @@ class Tables:
 
         A column that the table lacks, since an older release made it, is null, also within structs;
         one that only a newer release knows is left out.
-
-        Raises:
-            LakehouseError: the table's log has a gap, or a commit that cannot be read.
         """
         schema = spark_schema(spec.columns)
         number, kept = self._kept.get(spec.name, (-1, None))

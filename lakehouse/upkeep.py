@@ -63,11 +63,7 @@ def prepare(lakehouse: Lakehouse) -> None:
 
 
 def stored(lakehouse: Lakehouse, spec: TableSpec) -> Stored:
-    """Measure a table.
-
-    Raises:
-        LakehouseError: its transaction identifiers expire.
-    """
+    """Measure a table."""
     detail = _table(lakehouse, spec).detail()
     times = (f"unix_millis({name})" for name in ("createdAt", "lastModified"))
     row = detail.selectExpr("properties", "numFiles", "sizeInBytes", *times).collect()[0]

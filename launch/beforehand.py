@@ -14,13 +14,7 @@ from sources.listeners import refuse_closed_ports
 
 
 def look_ahead(chosen: Options) -> None:
-    """Refuse to begin what is bound to fail at its end, or after a long wait.
-
-    Raises:
-        LakehouseError: there are no tables to read, in a lakehouse of this machine.
-        GroupledgerError: a folder of this machine cannot be written.
-        SourceError: nothing listens at any of the addresses.
-    """
+    """Refuse to begin what is bound to fail at its end, or after a long wait."""
     root = local_path(chosen.lakehouse)
     if root is not None and chosen.like.needs_tables:
         records = Path(root, *RECORDS.name.split("."))

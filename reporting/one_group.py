@@ -38,11 +38,7 @@ def log_of(ask: Ask) -> Log:
 
 
 def known_log(ask: Ask, cluster: str) -> Log:
-    """Return which groups the log of a cluster has, and of which time.
-
-    Raises:
-        UsageError: it has none.
-    """
+    """Return which groups the log of a cluster has, and of which time."""
     log = log_of(ask)
     if not log.groups:
         raise UsageError(f"cluster {cluster} has no group yet; run the pipeline")

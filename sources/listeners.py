@@ -18,9 +18,6 @@ def refuse_closed_ports(servers: str) -> None:
 
     Kafka's clients try again for as long as they wait for an answer. Whatever else is wrong, a name
     without an address or a host that is silent, they tell.
-
-    Raises:
-        SourceError: each of them refuses the connection.
     """
     if all(map(_is_closed, servers.split(","))):
         raise SourceError(f"{servers}: {REFUSED}")

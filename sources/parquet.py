@@ -72,11 +72,7 @@ class File(NamedTuple):
 
 
 def listed(spark: SparkSession, path: str) -> list[File]:
-    """List a Parquet file, or the files named *.parquet below a folder.
-
-    Raises:
-        SourceError: there is nothing there.
-    """
+    """List a Parquet file, or the files named *.parquet below a folder."""
     here = _here(path)
     if here is not None:
         stats = [(str(file), file.stat()) for file in _below(here)]
@@ -122,10 +118,6 @@ def read(
     Of the files that `listed` gives, some may be asked for (`is_part`). The columns are topic,
     record_partition, record_offset, record_timestamp, timestamp_type, key and value. A timestamp of
     -1, which brokers before 0.10 leave, is null, as is one that is behind the year 9999.
-
-    Raises:
-        SourceError: there is nothing there, it is not Parquet, columns are missing, or a record
-            has no position in a log.
     """
     names = [file.name for file in (listed(spark, path) if files is None else files)]
     here = _here(path)
@@ -321,11 +313,7 @@ def _check_positions(path: str, files: DataFrame) -> None:
 
 
 def check_keys(path: str, records: DataFrame) -> None:
-    """Refuse records of which none has a key.
-
-    Raises:
-        SourceError: none has one.
-    """
+    """Refuse records of which none has a key."""
     if records.where("length(key) > 0").isEmpty():
         raise SourceError(f"--records {path}: no record has a key{_WHY['key']}")
 

@@ -21,9 +21,6 @@ def look_at_executors(spark: SparkSession) -> None:
     """Refuse executors that lack a library, by a small Spark job with a task for each core.
 
     Where all is one process, there is nothing to ask.
-
-    Raises:
-        GroupledgerError: one lacks something.
     """
     from launch.options import is_one_process  # noqa: PLC0415 - the module says why
 

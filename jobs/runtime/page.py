@@ -38,9 +38,6 @@ def write_page(
     """Write the page of a selection to a path or URI, with a mark of what it was made of.
 
     The facts are read for other readers, too.
-
-    Raises:
-        GroupledgerError: The file cannot be written.
     """
 
     def read() -> Facts:
@@ -133,11 +130,7 @@ def _cache() -> Path | None:
 
 
 def put(target: str, text: str, spark: SparkSession | None = None) -> None:
-    """Write a page to a path, or to a URI, which takes Spark.
-
-    Raises:
-        GroupledgerError: The file cannot be written.
-    """
+    """Write a page to a path, or to a URI, which takes Spark."""
     try:
         if spark is None or local_path(target) is not None:
             write_whole(Path(target), text)
