@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from detectors.log import hours_since
@@ -62,17 +62,13 @@ def changes(
     )
 
 
-def have_noted_hours(history: Sequence[LedgerRow]) -> bool:
-    """Return whether runs of the history have noted the first hour of the commits that were new.
+def earliest(history: Sequence[LedgerRow], ask: Callable[[], int | None]) -> int | None:
+    """Return the time of the earliest commit that runs of the history have processed.
 
-    Where groups were rebuilt, it is the first hour of all of their commits.
+    They note the first hour; where groups were rebuilt, that of all of their commits. So it is
+    asked for where one says nothing, or rebuilt some.
     """
-    return all(
-        Detail.FIRST_HOUR in run.details and not run.details[Detail.REPLAYED] for run in history
-    )
-
-
-def first_hour(history: Sequence[LedgerRow]) -> int | None:
-    """Return the first hour with new commits, if `have_noted_hours`."""
+    if not all(Detail.FIRST_HOUR in r.details and not r.details[Detail.REPLAYED] for r in history):
+        return ask()
     hours = (run.details[Detail.FIRST_HOUR] for run in history)
     return min((hour for hour in hours if hour is not None), default=None)

@@ -17,13 +17,13 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from detectors import health, log
-from detectors.changes import Changes, changes, first_hour, have_noted_hours
+from detectors.changes import Changes, changes, earliest
 from detectors.clock import known_until, time_of_log
 from detectors.detection import OUTPUT, batch_of
 from detectors.health import GROUPS_NOW, group_health
+from detectors.incidents import told
 from detectors.model import Row
 from detectors.thresholds import Thresholds, read_thresholds
-from detectors.told import told
 from detectors.transform import Sources, detect
 from jobs.runtime.notify import notify
 from jobs.runtime.run import Run
@@ -69,16 +69,8 @@ class Kept(NamedTuple):
     log: str | None
     checkpoints_run: int  # the run that wrote the checkpoints; -1 without any
     anomalies_run: int  # the last run of which there are anomalies; -1 without any
-    observed_at: int | None  # when the log was read last, in epoch milliseconds
+    as_of: int  # the time of the log in epoch milliseconds
     behind: frozenset[int]  # partitions of the log that could not be read to their end
-    # Until when no commit was missing at the newest sample of the lag, in epoch milliseconds; None
-    # without one.
-    sampled_until: int | None
-
-    @property
-    def as_of(self) -> int:
-        """The time of the log in epoch milliseconds."""
-        return time_of_log(self.groups, self.observed_at, self.sampled_until)
 
 
 def anomalies(run: Run) -> None:
@@ -122,9 +114,6 @@ def _follow(run: Run, limits: Thresholds) -> bool:
     return stage.is_resumed
 
 
-# -- planning --------------------------------------------------------------------------------------
-
-
 def _has_work(lakehouse: Lakehouse, last: LedgerRow, to: int, limits: Thresholds) -> bool:
     """Return whether a run is to be resumed, or something is new, or a full refresh is due."""
     planned = lakehouse.runs.last(Stage.ANOMALIES, PLANNED)
@@ -154,14 +143,14 @@ def _kept(lakehouse: Lakehouse, ask: Ask, lag_run: int) -> Kept:
     rows = rows_by(ask, asked)
     found = last.run if last is not None and is_whole else rows["found"][0]["run"]
     (own,) = rows["of_log"] or [{"state": None, "anomalies_run": -1}]
+    sampled_until = rows["sampled"][0]["at"] if lag_run >= 0 else None
     return Kept(
         rows["groups"],
         own["state"],
         own["anomalies_run"],
         -1 if found is None else found,
-        read.observed_at,
+        time_of_log(rows["groups"], read.observed_at, sampled_until),
         read.behind,
-        rows["sampled"][0]["at"] if lag_run >= 0 else None,
     )
 
 
@@ -181,9 +170,6 @@ def _is_refresh(
         or (has_anomalies and kept.anomalies_run != last.run)
         or any(row.is_refresh for row in lakehouse.runs.done(Stage.HISTORY, last.to_run, to))
     )
-
-
-# -- carrying out ----------------------------------------------------------------------------------
 
 
 def _carry_out(
@@ -327,9 +313,6 @@ def _of_runs(
     return lakehouse.read(spec).where(f"{is_new} OR {of_groups_before}")
 
 
-# -- what is new -----------------------------------------------------------------------------------
-
-
 def _changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
     history = lakehouse.runs.done(Stage.HISTORY, stage.after, stage.to)
     decode = lakehouse.runs.done(Stage.DECODE, *taken(history))
@@ -341,18 +324,18 @@ def _changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
         known = lakehouse.read(ANOMALY_CHECKPOINTS).select("group_id")
         found = rebuilt.join(known, "group_id", how="left_semi").collect()
         replayed = [row.group_id for row in found]
-    if have_noted_hours(history):
-        since = first_hour(history)
-    else:
+
+    def first_commit() -> int | None:
         at = F.unix_millis(F.min(F.coalesce("record_timestamp", "commit_timestamp")))
-        commits = lakehouse.of_runs(COMMITS, *taken(history))
-        ((since,),) = commits.agg(at).collect()
+        ((first,),) = lakehouse.of_runs(COMMITS, *taken(history)).agg(at).collect()
+        return None if first is None else int(first)
+
     return changes(
         history,
         decode,
         replayed=replayed,
         second=second_of(history[-1].details) if history else [],
-        since=since,
+        since=earliest(history, first_commit),
         before=stage.former.get(Detail.AS_OF),
     )
 

@@ -211,9 +211,9 @@ def _write(lakehouse: Lakehouse, stage: StageRun, new: Changes, given: _Given) -
     # Late records have earlier offsets, and no earlier run had them.
     totals = summed_up(rows, {} if new.is_late else new.before)
     stage.rows = {f"gold.{table}": count for table, count in totals.counts.items()}
-    stage.details |= {Detail.BEGUN_SINCE: totals.begun_since, Detail.WENT_BACK: totals.went_back}
-    if not is_known:
-        stage.details[Detail.FIRST_HOUR] = totals.first_hour
+    stage.details |= totals.noted
+    if is_known:  # the hours of the killed run are there, and it did not count them here
+        del stage.details[Detail.FIRST_HOUR]
     Written(lakehouse, stage, rebuilt, followed, joined_hours, given.replayed, totals).write()
     return len(totals.groups)
 

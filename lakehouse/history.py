@@ -118,10 +118,7 @@ class Totals(NamedTuple):
 
     counts: dict[str, int]  # rows by table
     groups: list[str]  # the groups that they are of
-    # The first hour with commits, in epoch milliseconds; None if they have no time.
-    first_hour: int | None
-    begun_since: int | None  # when the first state or ownership of its own records began, likewise
-    went_back: int  # moves to where a group had been before
+    noted: dict[str, int | None]  # what the ledger has of them
 
 
 def summed_up(rows: DataFrame, before: Mapping[int, int]) -> Totals:
@@ -151,13 +148,18 @@ def summed_up(rows: DataFrame, before: Mapping[int, int]) -> Totals:
         )
         .collect()
     )
-    hours, since = ([part[name] for part in parts] for name in ("first_hour", "begun_since"))
+
+    def first(name: str) -> int | None:
+        return min((part[name] for part in parts if part[name] is not None), default=None)
+
     return Totals(
         {part.table: part.rows for part in parts},
         [group for part in parts for group in part.groups],
-        min((at for at in hours if at is not None), default=None),
-        min((at for at in since if at is not None), default=None),
-        sum(part.went_back for part in parts),
+        {
+            Detail.FIRST_HOUR: first("first_hour"),
+            Detail.BEGUN_SINCE: first("begun_since"),
+            Detail.WENT_BACK: sum(part.went_back for part in parts),
+        },
     )
 
 
@@ -195,7 +197,7 @@ class Written:
 
     def _write_hours(self) -> None:
         """Add the hours; those that earlier runs had begun go on."""
-        hours, first = self._rows(OFFSET_PROGRESS), self.totals.first_hour
+        hours, first = self._rows(OFFSET_PROGRESS), self.totals.noted[Detail.FIRST_HOUR]
         may_go_on = "hour IS NULL"
         if first is not None:
             may_go_on += f" OR hour >= timestamp_millis({first})"

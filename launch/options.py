@@ -66,22 +66,15 @@ class Part:
 
 @dataclass(frozen=True, kw_only=True)
 class Common(Part):
-    """What every job has: its options, and what it is like.
+    """What every job has: its options, and what it is like."""
 
-    Attributes:
-        is_for_all: it does something for all clusters, also where none has the default name.
-        brings_clusters: it may bring a cluster that the lakehouse does not know.
-        needs_tables: it has nothing to do where nothing was ever read.
-        has_tasks: its work is done by Python in Spark's tasks.
-        is_reader: it writes no table.
-        only_prints: it does nothing else, so that a reader who has seen enough has all there is.
-    """
-
+    # It does something for all clusters, also where none has the default name.
     is_for_all: ClassVar[bool] = False
-    brings_clusters: ClassVar[bool] = False
-    needs_tables: ClassVar[bool] = False
-    has_tasks: ClassVar[bool] = False
-    is_reader: ClassVar[bool] = False
+    brings_clusters: ClassVar[bool] = False  # it may bring one that the lakehouse does not know
+    needs_tables: ClassVar[bool] = False  # it has nothing to do where nothing was ever read
+    has_tasks: ClassVar[bool] = False  # its work is done by Python in Spark's tasks
+    is_reader: ClassVar[bool] = False  # it writes no table
+    # It does nothing else, so that a reader who has seen enough has all there is.
     only_prints: ClassVar[bool] = False
 
     lakehouse: Annotated[str, _EVERY] = "./lakehouse"
