@@ -18,14 +18,7 @@ Bytes = NDArray[np.uint8]
 # make every read of up to 16 bytes safe; what such a read returns is never used.
 _PADDING = 16
 _INLINE = 12  # a string_view holds so many bytes itself
-_DTYPES = {
-    "bool": "i1",
-    "int8": "i1",
-    "int16": "i2",
-    "uint16": "u2",
-    "int32": "i4",
-    "int64": "i8",
-}
+_DTYPES = {"bool": "i1", "int8": "i1", "int16": "i2", "uint16": "u2", "int32": "i4", "int64": "i8"}
 _VIEW = np.dtype([("length", "<i4"), ("prefix", "V4"), ("buffer", "<i4"), ("offset", "<i4")])
 _INLINE_VIEW = np.dtype([("length", "<i4"), ("bytes", f"V{_INLINE}")])
 _BASE64_URL = np.frombuffer(

@@ -237,12 +237,7 @@ class _Batch:
         self._out.tables.setdefault(record_type.table, []).append(rows)
 
     def _quarantine(
-        self,
-        rows: Ints,
-        errors: list[str],
-        *,
-        record_type: int | None,
-        version: Ints | None = None,
+        self, rows: Ints, errors: list[str], *, record_type: int | None, version: Ints | None = None
     ) -> None:
         index = pa.array(rows)
         count = len(errors)

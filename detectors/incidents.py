@@ -453,10 +453,9 @@ def told(
 ) -> Told:
     """Return the incidents of the anomalies that there are, if they are others than before.
 
-    As long as no anomaly is new, worse or over, and no incident is open, nothing is asked.
-
-    The groups are as `health.GROUPS_NOW` asks for, the kinds as `health.known_anomalies` does; the
-    last run has noted something, and incidents may be there even so if the table is made.
+    As long as no anomaly is new, worse or over, and no incident is open, nothing is asked. The
+    groups are as `health.GROUPS_NOW` asks for, the kinds as `health.known_anomalies` does. If the
+    last run has noted nothing, incidents may be there all the same where the table is made.
     """
     has_some = bool(noted.get(_HAS_SOME, is_made))
     of_kinds = [row for row in kinds if row["kind"] in KINDS]
@@ -481,11 +480,9 @@ def told(
     clients = clients_of(found)
     known = Known(_places(groups), groups_of(clients, _members(ask, clients)), former)
     told_now = _begun_since(first, incidents(found, known, cluster))
-    now: Row = {
-        _MARK: mark,
-        _OPEN_SINCE: _earliest(told_now),
-        _HAS_SOME: has_some or bool(told_now),
-    }
+    opened = (row["started_at"] for row in told_now if row["is_open"])
+    now: Row = {_MARK: mark, _OPEN_SINCE: min(opened, default=None)}
+    now[_HAS_SOME] = has_some or bool(told_now)
     is_told = _by_id(told_now) == _by_id(_begun_since(first, former))
     return Told(now) if is_told else Told(now, told_now, first)
 
@@ -525,10 +522,6 @@ FROM gold.member_sessions JOIN (
 GROUP BY client, group_id, client_id"""
     names = {f"name{n}": name.partition("*")[0] for n, (name, *_) in enumerate(clients)}
     return ask({"members": query}, **names)["members"]
-
-
-def _earliest(found: Iterable[Row]) -> int | None:
-    return min((row["started_at"] for row in found if row["is_open"]), default=None)
 
 
 def _by_id(rows: Iterable[Row]) -> dict[str, Row]:

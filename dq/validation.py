@@ -103,10 +103,7 @@ def _answers(ask: Ask, queries: Sequence[str]) -> list[pa.Table]:
 
 
 def _found(
-    suites: Sequence[Suite],
-    values: Mapping[str, str],
-    counts: Sequence[pa.Table],
-    docs: str | None,
+    suites: Sequence[Suite], values: Mapping[str, str], counts: Sequence[pa.Table], docs: str | None
 ) -> list[Found]:
     """Have great-expectations say which expectations hold by the counts; there are no samples."""
     gx = great_expectations()

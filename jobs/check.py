@@ -248,8 +248,7 @@ def _store(chosen: Options, spark: SparkSession) -> Iterator[Finding]:
     """Look at a lakehouse in another store; that it may be written shows only a write."""
     has_none = files.is_empty(spark, chosen.lakehouse)
     yield warn(
-        "lakehouse",
-        f"{chosen.lakehouse} is reachable; that it may be written shows the first run",
+        "lakehouse", f"{chosen.lakehouse} is reachable; that it may be written shows the first run"
     )
     if not has_none:
         yield from _tables(chosen, spark)

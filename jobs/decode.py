@@ -19,14 +19,7 @@ from pyspark.sql import functions as F
 
 from decoders.clients import ClientKey
 from decoders.records import times_off
-from decoders.transform import (
-    INPUT,
-    decoded,
-    decoded_together,
-    decoder_id,
-    is_of_type,
-    quarantined,
-)
+from decoders.transform import INPUT, decoded, decoded_together, decoder_id, is_of_type, quarantined
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from jobs.runtime.session import configured

@@ -17,6 +17,7 @@ from jobs.runtime.runner import run_job
 from offsets.measure import known_until
 from offsets.transform import measured, with_samples
 from reporting.text import records_behind, short_name
+from schemas.columns import arrow_schema
 from schemas.errors import SourceError
 from schemas.gold import ERR
 from schemas.ledger import Detail, LedgerRow, RunId, Stage
@@ -25,16 +26,9 @@ from schemas.words import some
 from sources import kafka
 from sources.log_offsets import NO_LOG, NOT_AUTHORIZED, Sample, UnsupportedError, sample
 
-_LOGS = pa.schema(
-    {
-        "topic": pa.string(),
-        "topic_partition": pa.int32(),
-        "log_start_offset": pa.int64(),
-        "log_end_offset": pa.int64(),
-        "problem": pa.string(),
-        "sampled_at": pa.timestamp("us", "UTC"),
-    }
-)
+_LOGS = arrow_schema(
+    c for c in LOG_OFFSETS.of_cluster if c.name not in ("end_samples", "lag_run")
+).append(pa.field("problem", pa.string()))
 
 
 def lag(run: Run) -> None:
@@ -105,7 +99,7 @@ def _known_until(run: Run, found: Sample, positions: dict[int, int]) -> dict[int
 def _write(run: Run, committed: DataFrame, found: Sample, until: dict[int, int]) -> None:
     lakehouse = run.lakehouse
     number = RunId(Stage.LAG, lakehouse.runs.last_number(Stage.LAG) + 1)
-    rows = [(x.topic, x.partition, x.start, x.end, x.problem, found.at) for x in found.logs]
+    rows = [(x.topic, x.partition, x.start, x.end, found.at, x.problem) for x in found.logs]
     asked = pa.Table.from_pylist([dict(zip(_LOGS.names, row, strict=True)) for row in rows], _LOGS)
     sampled = with_samples(lakehouse.spark.createDataFrame(asked), lakehouse.read(LOG_OFFSETS))
     lag_run = F.lit(number.number).cast("bigint")

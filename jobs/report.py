@@ -19,14 +19,7 @@ from reporting.model import EVERYTHING, Facts, For, Selection
 from schemas.ledger import Stage
 
 # What a page tells of.
-_STAGES = (
-    Stage.INGEST,
-    Stage.DECODE,
-    Stage.HISTORY,
-    Stage.LAG,
-    Stage.ANOMALIES,
-    Stage.VALIDATE,
-)
+_STAGES = (Stage.INGEST, Stage.DECODE, Stage.HISTORY, Stage.LAG, Stage.ANOMALIES, Stage.VALIDATE)
 _HEAD = 1_000  # characters of a page with its mark
 
 

@@ -105,31 +105,21 @@ class Runs(LastRuns):
         self,
         stage: str,
         *,
-        to: int,
-        refresh: bool = False,
-        force: bool = False,
+        to: int,  # the last completed run of the upstream stage
+        refresh: bool = False,  # read everything, and replace what earlier runs wrote
+        force: bool = False,  # run even if nothing is new
+        # The greatest number of a run of the stage that its tables have, if the ledger has none of
+        # it since it was lost.
         floor: int = -1,
-        plan: dict[str, Any] | None = None,
+        plan: dict[str, Any] | None = None,  # details to note with the plan
+        # All that the stage writes is one commit, and needs no plan: a run that was killed has
+        # written all of it or nothing, and this one may have its number.
         is_one_commit: bool = False,
     ) -> Iterator[StageRun | None]:
-        """Let a stage take what is new since its last run; its body does the work.
+        """Let a stage take what is new since its last run, if anything; its body does the work.
 
         A run that was planned and is not done is resumed, with its range and plan. The run counts
         as done when the body ends without an error; `write` says so in the ledger.
-
-        Args:
-            stage: the stage.
-            to: the last completed run of the upstream stage.
-            refresh: do a full refresh: read everything, and replace what earlier runs wrote.
-            force: run even if nothing is new.
-            floor: the greatest number of a run of the stage that its tables have, if the ledger has
-                none of it since it was lost.
-            plan: details to note with the plan.
-            is_one_commit: all that the stage writes is one commit, and needs no plan: a run that
-                was killed has written all of it or nothing, and this one may have its number.
-
-        Yields:
-            The run; None if there is nothing to do.
         """
         run = None if is_one_commit else self._unfinished(stage)
         while run is None:

@@ -163,11 +163,7 @@ def _offsets() -> Chart:
     """Draw where each partition committed, darker where it got on faster; rewinds as marks."""
     rows = _chart()
     bars = rows.mark_rect(clip=True, strokeWidth=0.8).encode(
-        x=_time("begin"),
-        x2="end",
-        y=_lane("partition"),
-        color=_colour(),
-        stroke=_colour("stroke"),
+        x=_time("begin"), x2="end", y=_lane("partition"), color=_colour(), stroke=_colour("stroke")
     )
     signs = rows.mark_text(align="left", dx=5, dy=1, fontSize=13, fontWeight="bold", clip=True)
     back = signs.encode(x=_time("begin"), y=_lane("partition"), text="sign:N", color=_colour("on"))
@@ -204,13 +200,7 @@ def _time(name: str) -> alt.X:
 
 
 def _lane(name: str) -> alt.Y:
-    axis = alt.Axis(
-        title=None,
-        ticks=False,
-        grid=True,
-        labelExpr=_SHORT,
-        zindex=0,
-    )
+    axis = alt.Axis(title=None, ticks=False, grid=True, labelExpr=_SHORT, zindex=0)
     scale = alt.Scale(paddingInner=0.2, paddingOuter=0.1)
     return alt.Y(f"{name}:N", sort=None, scale=scale, axis=axis)
 

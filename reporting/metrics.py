@@ -57,11 +57,7 @@ class _Families(Collector):
 
 
 def write_groups(path: str, facts: Facts) -> None:
-    """Write the figures of the groups, and leave those of the run for later.
-
-    Raises:
-        MetricsError: the file cannot be written, or holds something else.
-    """
+    """Write the figures of the groups, and leave those of the run for later."""
     _kept(path)  # refuses to replace something else
     _write(path, _of_groups(facts))
 
@@ -73,11 +69,7 @@ def write_run(
     seconds: Mapping[str, float],
     summary: Mapping[str, Any],
 ) -> None:
-    """Write what a run was like, beside the figures of the groups that are there.
-
-    Raises:
-        MetricsError: the file cannot be written, or holds something else.
-    """
+    """Write what a run was like, beside the figures of the groups that are there."""
     steps = [({**of, "step": step}, spent) for step, spent in seconds.items()]
     families = [
         _gauge(_OF_RUN + "status", "exit status of the last run", (of, status)),

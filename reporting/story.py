@@ -32,11 +32,7 @@ _HOUR_MS = 3_600_000
 _TICKS = 3
 _SHORT_MS = 4_000
 # How times of a window of so many milliseconds are written.
-_FORMS = (
-    (900_000, "%H:%M:%S"),
-    (86_400_000, "%H:%M"),
-    (float("inf"), "%m-%d %H:%M"),
-)
+_FORMS = ((900_000, "%H:%M:%S"), (86_400_000, "%H:%M"), (float("inf"), "%m-%d %H:%M"))
 # A column of the band that holds several states shows the one that matters most to a reader.
 _RANK = {mark: rank for rank, mark in enumerate([" ", "·", "█", "░", "▒"])}
 

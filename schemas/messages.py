@@ -20,15 +20,7 @@ Json: TypeAlias = "dict[str, Json] | list[Json] | str | int | float | bool | Non
 JsonObject: TypeAlias = "dict[str, Json]"
 _T = TypeVar("_T")
 
-FIXED_WIDTH = {
-    "bool": 1,
-    "int8": 1,
-    "int16": 2,
-    "uint16": 2,
-    "int32": 4,
-    "int64": 8,
-    "uuid": 16,
-}
+FIXED_WIDTH = {"bool": 1, "int8": 1, "int16": 2, "uint16": 2, "int32": 4, "int64": 8, "uuid": 16}
 _PRIMITIVES = {*FIXED_WIDTH, "string", "bytes"}
 _MAX_VERSION = 32767
 

@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from schemas.columns import (
-    ArrayOf,
-    Column,
-    Primitive,
-    column,
-    struct_columns,
-    value_columns,
-)
+from schemas.columns import ArrayOf, Column, Primitive, column, struct_columns, value_columns
 from schemas.messages import RecordType, record_types
 
 _POSITION = (

@@ -18,11 +18,7 @@ HOLE_REASONS = (*NOT_LOST, *LOST)
 """Why offsets have no record in the lakehouse, see the column of bronze.coverage: running more
 often, or other files, can prevent those that are `LOST`."""
 
-_CLUSTER = column(
-    "cluster",
-    "string",
-    "Name of the Kafka cluster, as given by --cluster.",
-)
+_CLUSTER = column("cluster", "string", "Name of the Kafka cluster, as given by --cluster.")
 
 
 @dataclass(frozen=True)
@@ -125,11 +121,7 @@ COVERAGE = TableSpec(
             "string",
             "Id of the Kafka cluster, which its brokers give; null for files.",
         ),
-        column(
-            "first_offset_available",
-            "bigint",
-            "First offset that the source still had.",
-        ),
+        column("first_offset_available", "bigint", "First offset that the source still had."),
         column(
             "last_offset_available",
             "bigint",
@@ -260,10 +252,7 @@ GROUP_STATES = TableSpec(
     key=("cluster", "group_id", "sequence"),
     skipping=("group_id", "started_at", "ended_at", "history_run"),
     partitions=_OPEN_APART,
-    constraints=(
-        _A_TYPE,
-        _one_of("evidence", "exact", "bounded"),
-    ),
+    constraints=(_A_TYPE, _one_of("evidence", "exact", "bounded")),
 )
 GROUP_GENERATIONS = TableSpec(
     name="gold.group_generations",

@@ -158,9 +158,6 @@ def describe(spark: SparkSession, cluster: Cluster, topic: str) -> Topic:
     """Ask the cluster for the partitions of a topic and their offsets.
 
     With read committed, a log ends where its oldest open transaction starts.
-
-    Raises:
-        SourceError: no broker answers, or it refuses.
     """
     refuse_closed_ports(cluster.bootstrap_servers)
     jvm: Any = spark._jvm  # noqa: SLF001 - Kafka's client is a Java library
@@ -248,9 +245,6 @@ def fetch(
     """Read one record of each partition, at an offset that the log goes on behind.
 
     A record that is gone is left out.
-
-    Raises:
-        SourceError: no broker answers, or it refuses.
     """
     jvm: Any = spark._jvm  # noqa: SLF001 - Kafka's client is a Java library
     settings = {"enable.auto.commit": "false", "auto.offset.reset": "earliest"}

@@ -222,11 +222,7 @@ def _links() -> tempfile.TemporaryDirectory[str]:
 
 
 def _read(
-    spark: SparkSession,
-    path: str,
-    files: list[str],
-    options: dict[str, str],
-    form: str = "parquet",
+    spark: SparkSession, path: str, files: list[str], options: dict[str, str], form: str = "parquet"
 ) -> DataFrame:
     try:
         return spark.read.format(form).options(**options).load(files)

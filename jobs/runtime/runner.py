@@ -31,9 +31,7 @@ _PIPE_CLOSED = 141  # as a shell gives it
 
 
 def run_job(
-    job: Callable[[Run], None],
-    argv: list[str],
-    here: Callable[[Told], bool] = lambda _: False,
+    job: Callable[[Run], None], argv: list[str], here: Callable[[Told], bool] = lambda _: False
 ) -> int:
     """Run `job` with the options in `argv`, its own name first; with --every, again and again.
 
@@ -161,9 +159,7 @@ def _again(one: Callable[[float], int], starts: Iterable[float]) -> int:
 
 
 def _times(
-    every_s: int,
-    now: Callable[[], float] = time.monotonic,
-    pause: Callable[[float], None] = wait,
+    every_s: int, now: Callable[[], float] = time.monotonic, pause: Callable[[float], None] = wait
 ) -> Iterator[float]:
     """Give the time at each start, until a signal ends the process.
 
