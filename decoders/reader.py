@@ -37,16 +37,12 @@ _MIN_EPOCH_MS = -62_135_596_800_000
 
 
 class Reader:
-    """Reads messages of one kind, flexible or not, from the records of one batch.
-
-    Attributes:
-        failures: what is wrong with which record.
-        notes: by record, remarks that do not condemn it (bad UTF-8, unknown tagged fields, bytes
-            behind the message).
-    """
+    """Reads messages of one kind, flexible or not, from the records of one batch."""
 
     def __init__(self, buffer: Buffer, start: Ints, *, flexible: bool) -> None:
         self.failures = Failures(start.size)
+        # By record, remarks that do not condemn it (bad UTF-8, unknown tagged fields, bytes behind
+        # the message).
         self.notes: dict[int, list[str]] = {}
         self._buffer = buffer
         self._start = start

@@ -24,8 +24,8 @@ FILES = (
 LAUNCHERS = ("spark-submit.sh", "conf/bootstrap.sh")
 # Calls whose first argument goes to the user, as does that of each error that is raised.
 _CALLS = ("_fail", "say")
-# Calls whose second argument does: lines of the check, on what is missing.
-_LINES = ("warn", "missing")
+# Calls whose second argument does: lines of the check, on what is missing, and of what went wrong.
+_LINES = ("warn", "missing", "complain")
 # Functions that return messages, and constants that hold some.
 _RETURN = (
     *("_explanation", "_own_name", "post", "post_once", "_reason", "_unknown_properties"),

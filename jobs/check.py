@@ -27,6 +27,7 @@ from rich.text import Text
 
 from decoders.records import decode
 from decoders.transform import INPUT, is_of_type
+from jobs.runtime.run import complain
 from jobs.runtime.runner import run_alone
 from jobs.runtime.session import session
 from lakehouse import files
@@ -89,13 +90,7 @@ def check(chosen: Options, err: Console) -> int:
     warned = [finding for finding in found if finding.state == WARN]
     if failed:
         names = ", ".join(dict.fromkeys(finding.name for finding in failed))
-        err.print(
-            f"groupledger: check: a pipeline would fail, see {names}",
-            style="red",
-            markup=False,
-            highlight=False,
-            soft_wrap=True,
-        )
+        complain(err, f"check: a pipeline would fail, see {names}")
     else:
         with_warnings = f", with {count(len(warned), 'warning')}" if warned else ""
         out.print(f"A pipeline can run{with_warnings}.", highlight=False, soft_wrap=True)

@@ -166,13 +166,11 @@ def _restore(lakehouse: Lakehouse, clients: str | None) -> None:
     if not made:
         return
     position = ["record_partition", "record_offset"]
-    decoded_rows = reduce(
-        DataFrame.unionByName,
-        [
-            lakehouse.read(spec).select(*position, "decode_run", F.lit(name).alias("table"))
-            for name, spec in made.items()
-        ],
+    every = (
+        lakehouse.read(spec).select(*position, "decode_run", F.lit(name).alias("table"))
+        for name, spec in made.items()
     )
+    decoded_rows = reduce(DataFrame.unionByName, every)
     records = lakehouse.read(RECORDS).select(*position, "ingest_run")
     parts = (
         decoded_rows.join(records, position)
@@ -180,9 +178,10 @@ def _restore(lakehouse: Lakehouse, clients: str | None) -> None:
         .agg(F.count("*").alias("records"), F.max("ingest_run").alias("to"))
         .collect()
     )
-    left = records.join(decoded_rows, position, how="left_anti").agg(F.min("ingest_run")).first()
-    missing = None if left is None else left[0]
+    left = records.join(decoded_rows, position, how="left_anti")
+    ((missing,),) = left.agg(F.min("ingest_run")).collect()
     last = max((part.decode_run for part in parts), default=-1)
+    plan = {Detail.RETRIED: 0, Detail.DECODER: decoder_id(), Detail.CLIENTS: clients}
     rows: list[LedgerRow] = []
     after, in_quarantine = -1, 0
     for number in range(last + 1):
@@ -191,7 +190,6 @@ def _restore(lakehouse: Lakehouse, clients: str | None) -> None:
         written = {part.table: part.records for part in of_run}
         quarantined = written.get(QUARANTINE.name, 0)
         in_quarantine += quarantined
-        plan = {Detail.RETRIED: 0, Detail.DECODER: decoder_id(), Detail.CLIENTS: clients}
         planned = LedgerRow(Stage.DECODE, number, PLANNED, after_run=after, to_run=to, details=plan)
         rows.append(planned)
         if number < last or missing is None or missing > to:

@@ -28,9 +28,9 @@ def explain(run: Run) -> None:
         story = _read(run, ask, known_log(ask, run.lakehouse.cluster))
     _show(run, story)
     if run.options.html is not None:
-        path = _page(run)
-        write_page(run, path, _only(story))
-        _show_page(run)
+        write_page(run, _page(run), _only(story))
+        if not run.options.json:
+            print_page(run)
 
 
 def explain_here(told: Told) -> bool:
@@ -58,7 +58,8 @@ def explain_here(told: Told) -> bool:
         raise problem
     if told.options.html is not None:
         put(_page(told), text)
-        _show_page(told)
+        if not told.options.json:
+            print_page(told)
     return True
 
 
@@ -70,11 +71,6 @@ def _only(story: Story) -> Selection:
 def _page(told: Told) -> str:
     told.summary["report"] = path = str(Path(told.options.html or "").absolute())
     return path
-
-
-def _show_page(told: Told) -> None:
-    if not told.options.json:
-        print_page(told)
 
 
 def _show(told: Told, story: Story) -> None:

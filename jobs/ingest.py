@@ -46,10 +46,8 @@ def preview(run: Run) -> None:
     with run.step("looking for new records"):
         state = state_of(run.lakehouse)
         source = _source(run, state)
-    table = titled("What an ingest would read")
-    table.add_column("partition")
-    for name in ("from offset", "up to", "offsets", "records"):
-        table.add_column(name, justify="right")
+    numbers = ("from offset", "up to", "offsets", "records")
+    table = titled("What an ingest would read", "partition", numbers=numbers)
     found, offsets, records = source.found or {}, 0, 0
     for r in source.ranges:
         count = r.next_offset - r.from_offset
@@ -60,10 +58,8 @@ def preview(run: Run) -> None:
         title = Text(printable(f"{r.topic}-{r.record_partition}"))
         table.add_row(title, str(r.from_offset), str(r.next_offset - 1), f"{count:,}", shown)
     run.out.print(table)
-    known = f", {records:,} records" if found else ""
-    run.out.print(
-        f"{len(source.ranges):,} partitions, {offsets:,} offsets{known}; nothing was written"
-    )
+    known = f"{offsets:,} offsets" + (f", {records:,} records" if found else "")
+    run.out.print(f"{len(source.ranges):,} partitions, {known}; nothing was written")
     run.summary |= {"partitions": len(source.ranges), "offsets": offsets}
 
 

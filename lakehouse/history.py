@@ -178,7 +178,10 @@ class Written:
     def write(self) -> None:
         """Write the tables; last those from which the next run resumes."""
         with ThreadPoolExecutor(_TABLES_AT_ONCE) as pool:
-            parts = [*(pool.submit(self._write_open, spec) for spec in _WITH_OPEN)]
+            parts = [
+                pool.submit(self._replace, spec, self._numbered(spec), OPEN_ROWS)
+                for spec in _WITH_OPEN
+            ]
             parts.append(pool.submit(self._put, OFFSET_MOVES, self._numbered(OFFSET_MOVES), None))
             parts.append(pool.submit(self._write_hours))
             for part in parts:
@@ -187,13 +190,7 @@ class Written:
         self._put(COMMITTED_OFFSETS, self._rows(COMMITTED_OFFSETS), EVERY_ROW)
         since = F.coalesce("rebuilt_run", _RUN)
         rows = self._numbered(GROUP_CHECKPOINTS).withColumn("rebuilt_run", since)
-        rows = self._with_unchanged(GROUP_CHECKPOINTS, rows, EVERY_ROW)
-        self._put(GROUP_CHECKPOINTS, rows, EVERY_ROW)
-
-    def _write_open(self, spec: TableSpec) -> None:
-        """Add the rows that are settled, and replace the former open ones."""
-        rows = self._with_unchanged(spec, self._numbered(spec), OPEN_ROWS)
-        self._put(spec, rows, OPEN_ROWS)
+        self._replace(GROUP_CHECKPOINTS, rows, EVERY_ROW)
 
     def _write_hours(self) -> None:
         """Add the hours; those that earlier runs had begun go on."""
@@ -220,12 +217,12 @@ class Written:
     def _is_touched(self, spec: TableSpec) -> bool:
         return bool(self.totals.counts.get(spec.short_name) or self.replayed)
 
-    def _with_unchanged(self, spec: TableSpec, rows: DataFrame, where: str) -> DataFrame:
-        """Add the rows that meet a condition of groups without new records."""
-        if not self._goes_on or not self._is_touched(spec):
-            return rows
-        kept = without(self.lakehouse.read(spec).where(where), self._changed)
-        return rows.unionByName(kept.select(*rows.columns).localCheckpoint(eager=False))
+    def _replace(self, spec: TableSpec, rows: DataFrame, where: str) -> None:
+        """Replace the rows that meet a condition, but those of groups without new records."""
+        if self._goes_on and self._is_touched(spec):
+            kept = without(self.lakehouse.read(spec).where(where), self._changed)
+            rows = rows.unionByName(kept.select(*rows.columns).localCheckpoint(eager=False))
+        self._put(spec, rows, where)
 
     def _put(self, spec: TableSpec, rows: DataFrame, where: str | None) -> None:
         """Replace the rows that meet a condition, or are of rebuilt groups, by new ones."""
@@ -251,5 +248,4 @@ class Written:
         return rows_of(of_both, spec.short_name)
 
     def _numbered(self, spec: TableSpec) -> DataFrame:
-        number = F.lit(self.stage.id.number).cast("bigint")
-        return self._rows(spec).withColumn(_RUN, number)
+        return self._rows(spec).withColumn(_RUN, F.lit(self.stage.id.number).cast("bigint"))

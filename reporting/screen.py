@@ -36,11 +36,13 @@ _MINUTE_MS = 60_000
 _WIDEST = 100_000
 
 
-def titled(title: str, *columns: str) -> Table:
-    """Return a table as jobs show it, without rows."""
+def titled(title: str, *columns: str, numbers: Sequence[str] = ()) -> Table:
+    """Return a table as jobs show it, without rows; the columns of numbers are the last."""
     table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
     for name in columns:
         table.add_column(name)
+    for name in numbers:
+        table.add_column(name, justify="right")
     return table
 
 

@@ -163,31 +163,21 @@ def from_files(lakehouse: Lakehouse, path: str, topic: str, state: State) -> Sou
         compared = parquet.compared(records, held)
         kind = F.when(F.col("is_other"), _OTHER).otherwise(record_type(F.col("key")))
         found = extents(compared.where("NOT is_held OR is_other"), kind)
-        if any(_OTHER in e.by_kind for e in found.values()):
-            _refuse(compared.where("is_other"), path, lakehouse)
+        is_another = any(_OTHER in e.by_kind for e in found.values())
+        if is_another and (row := compared.where("is_other").first()) is not None:
+            raise SourceError(
+                f"--records {path}: {row.topic}-{row.record_partition} at offset "
+                f"{row.record_offset} has other bytes than cluster {lakehouse.cluster} of the "
+                f"lakehouse has there, so it is another topic: {_own_name(lakehouse)}"
+            )
         records = compared.where("NOT is_held").drop("is_held", "is_other")
     if any(e.distinct_offsets < e.records for e in found.values()):
-        _refusewithin(parquet.repeated_with_other_bytes(records), path)
+        if (row := parquet.repeated_with_other_bytes(records).first()) is not None:
+            raise SourceError(
+                f"--records {path}: holds {row.topic}-{row.record_partition} at offset "
+                f"{row.record_offset} twice with different bytes: it mixes several topics; ingest "
+                "them one by one, each with its own --cluster"
+            )
         records = parquet.once(records)
         found = extents(records, record_type(F.col("key")))
     return Source(records, state.file_ranges(found), found, markers, note)
-
-
-def _refuse(conflicts: DataFrame, path: str, lakehouse: Lakehouse) -> None:
-    conflict = conflicts.first()
-    if conflict is not None:
-        raise SourceError(
-            f"--records {path}: {conflict.topic}-{conflict.record_partition} at offset "
-            f"{conflict.record_offset} has other bytes than cluster {lakehouse.cluster} of the "
-            f"lakehouse has there, so it is another topic: {_own_name(lakehouse)}"
-        )
-
-
-def _refusewithin(conflicts: DataFrame, path: str) -> None:
-    conflict = conflicts.first()
-    if conflict is not None:
-        raise SourceError(
-            f"--records {path}: holds {conflict.topic}-{conflict.record_partition} at offset "
-            f"{conflict.record_offset} twice with different bytes: it mixes several topics; ingest "
-            "them one by one, each with its own --cluster"
-        )

@@ -14,12 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from schemas.ledger import Detail
-from schemas.placement import (
-    KAFKA,
-    Placement,
-    explained,
-    partitions_of,
-)
+from schemas.placement import KAFKA, Placement, explained, partitions_of
 
 # So many groups are not all in wrong partitions by chance.
 _FEW = 3

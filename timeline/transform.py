@@ -118,10 +118,7 @@ def _shaped(rows: DataFrame) -> DataFrame:
 
 
 def late_groups(
-    new: Mapping[str, DataFrame],
-    checkpoints: DataFrame,
-    before: Mapping[int, int],
-    late: set[int],
+    new: Mapping[str, DataFrame], checkpoints: DataFrame, before: Mapping[int, int], late: set[int]
 ) -> list[str]:
     """Return the groups to rebuild: those of late records, and all in the same partitions.
 

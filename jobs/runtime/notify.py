@@ -40,13 +40,16 @@ def notify(run: Run) -> None:
         return
     as_of = found.details[Detail.AS_OF]
     posted_to = None if last is None else last.details.get(Detail.AS_OF)
-    outlet, error = _outlet(run), None
+    key = _NO_KEY if options.notify_dry_run else options.notify_routing_key or ""
+    now = dt.datetime.now(dt.timezone.utc)
+    head = Letterhead(run.lakehouse.cluster, options.report_url, key, now)
+    outlet, error = Outlet(run.lakehouse, options.notify_url, options.notify_shape, head), None
     with run.step("posting anomalies"):
         # Before what is due: who posts meanwhile makes one more.
         claimed = posting.claims(run.lakehouse)
         since = moment(as_of if posted_to is None else posted_to) - _RECENT
         tells_again = outlet.format == ALERTMANAGER
-        rule = Rule(options.notify_severity, since, outlet.head.now, tells_again)
+        rule = Rule(options.notify_severity, since, now, tells_again)
         alerts = posting.due_now(run.lakehouse, rule)
         once = [alert for alert in alerts if alert.why != AGAIN]
         again = [alert for alert in alerts if alert.why == AGAIN]
@@ -65,17 +68,6 @@ def notify(run: Run) -> None:
     if error is not None:
         left = len(alerts) - len(outlet.sent)
         run.say(f"{left} anomalies could not be posted ({error}); the next run tries again")
-
-
-def _outlet(run: Run) -> Outlet:
-    options = run.options
-    head = Letterhead(
-        cluster=run.lakehouse.cluster,
-        report=options.report_url,
-        key=_NO_KEY if options.notify_dry_run else options.notify_routing_key or "",
-        now=dt.datetime.now(dt.timezone.utc),
-    )
-    return Outlet(run.lakehouse, options.notify_url, options.notify_shape, head)
 
 
 def _show(run: Run, outlet: Outlet, told: list[list[Alert]]) -> None:

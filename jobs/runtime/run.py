@@ -23,6 +23,12 @@ Figure: TypeAlias = "bool | int | float | str | dict[str, int] | dict[str, float
 _LOOK_S = 0.5
 
 
+def complain(err: Console, text: str) -> None:
+    """Print what has gone wrong on stderr."""
+    line = f"groupledger: {text}"
+    err.print(line, style="red", markup=False, highlight=False, soft_wrap=True)
+
+
 @dataclass(kw_only=True)
 class Told:
     """What a job works with that needs no Spark, and its summary."""

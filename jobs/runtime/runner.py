@@ -15,7 +15,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from jobs.runtime import executors, writers
-from jobs.runtime.run import Figure, Run, Told
+from jobs.runtime.run import Figure, Run, Told, complain
 from jobs.runtime.session import forget, session
 from lakehouse.failures import line_of
 from lakehouse.lakehouse import Lakehouse
@@ -207,6 +207,5 @@ def _report(error: Exception, err: Console, *, verbose: bool) -> int:
     if verbose:
         traceback.print_exception(error)
     sys.stdout.flush()
-    text = f"groupledger: {line_of(error)}"
-    err.print(text, style="red", markup=False, highlight=False, soft_wrap=True)
+    complain(err, line_of(error))
     return error.status if isinstance(error, GroupledgerError) else 1

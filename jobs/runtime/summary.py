@@ -47,8 +47,7 @@ def show_anomalies(run: Run) -> None:
 
 
 def _decoded(run: Run) -> Table:
-    table = titled("Records that this run decoded", "table")
-    table.add_column("records", justify="right")
+    table = titled("Records that this run decoded", "table", numbers=["records"])
     counts = run.summary.get("decoded_by_table")
     if isinstance(counts, dict):
         for name, count in counts.items():
