@@ -14,20 +14,17 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial, reduce
 from itertools import chain
 from operator import itemgetter, xor
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple
 
 import orjson
 
-from detectors.log import pattern_of
+from detectors.log import Ask, pattern_of
 from detectors.model import DAY_MS, MINUTE_MS, Row, anomaly_id
 from detectors.sentences import filled, some, window
 from detectors.unread import KIND as UNREAD
 from detectors.unread import NEVER_OWNED
 from schemas.gold import SEVERITIES
 from schemas.tables import INCIDENTS
-
-Ask: TypeAlias = Callable[..., Mapping[str, list[Row]]]
-"""Answers queries by name with rows; `:name` in them stands for a value that is given by name."""
 
 LEAST_GROUPS = 3
 """Two groups in trouble at a time are a coincidence, or an application with two groups, and two

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import orjson
 
@@ -19,6 +19,9 @@ from detectors.rows import anomaly_rows
 from detectors.thresholds import Thresholds, Values
 from schemas.gold import INFO, WARNING
 from schemas.tables import NOT_LOST
+
+Ask: TypeAlias = Callable[..., Mapping[str, list[Row]]]
+"""Answers queries by name with rows; `:name` in them stands for a value that is given by name."""
 
 # Findings of the same partition on the same day are one episode.
 _EPISODE_MS = DAY_MS
@@ -155,7 +158,7 @@ def questions(new: Asked, limits: Thresholds, now: int) -> list[Question]:
 
 
 def findings(
-    ask: Callable[..., Mapping[str, list[Row]]],
+    ask: Ask,
     new: Asked,
     groups: Iterable[Row],
     limits: Thresholds,
@@ -163,7 +166,7 @@ def findings(
 ) -> Iterator[Finding]:
     """Find what is wrong with the log as a whole, and with groups whose own records do not tell.
 
-    `ask` answers queries by name with rows; the groups are as `health.GROUPS_NOW` asks for.
+    The groups are as `health.GROUPS_NOW` asks for.
     """
     asked = {str(n): question for n, question in enumerate(questions(new, limits, now))}
     sql = {name: question.sql for name, question in asked.items()}

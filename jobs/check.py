@@ -131,9 +131,6 @@ def _findings(chosen: Options, spark: SparkOnDemand) -> Iterator[Finding]:
     yield from _lakehouse(chosen, spark, records)
 
 
-# -- JARs ------------------------------------------------------------------------------------------
-
-
 def _jars(chosen: Options, spark: SparkOnDemand) -> Iterator[Finding]:
     """Look for the JARs where the launcher keeps them; with code from a zip they came along."""
     if not (jars.CHECKOUT / "conf" / "jars.xml").is_file():
@@ -159,9 +156,6 @@ def _jars(chosen: Options, spark: SparkOnDemand) -> Iterator[Finding]:
         f"{names} not in {folder} yet: the first job fetches them from Maven Central",
         "see that this machine reaches it, or copy the folder from one that does",
     )
-
-
-# -- files and the lakehouse -----------------------------------------------------------------------
 
 
 def _files(chosen: Options, spark: SparkSession) -> Iterator[Finding]:

@@ -112,9 +112,6 @@ def _update(run: Run, stage: StageRun) -> None:
     }
 
 
-# -- what is new, and what is missing --------------------------------------------------------------
-
-
 def _changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
     runs, after = lakehouse.runs.done(Stage.DECODE, stage.after, stage.to), stage.after
     former = {} if stage.is_refresh else stage.former
