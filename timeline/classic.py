@@ -328,10 +328,25 @@ def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> 
     if not step.is_first:
         started = started._replace(earliest=earliest_exit(began))
     if step.is_complete:
-        state.quiet = estimate.would_show(state, end, step.members, step.aborted)
+        shown = estimate.would_show(state, end, step.members, step.aborted)
+        state.quiet = _of_who_waits(state, step, started, shown)
         if not step.missing:
             estimate.learn(state, end, step.members)
     return started
+
+
+def _of_who_waits(state: GroupState, step: _Step, started: Moment, shown: Row | None) -> Row | None:
+    """Return what would show that a join phase had begun, unless a member that hangs shows it, too.
+
+    Who was silent before it can have begun hangs, or had nothing to read. What another member gets
+    that stays is committed again whether the former owner waited or hung.
+    """
+    if shown is None or (started.earliest is not None and shown["by"] < started.earliest):
+        return None
+    members = state.members.values()
+    stay = [(m, step.members[m.member_id]) for m in members if m.member_id in step.members]
+    moved = {p for old, new in stay for p in old.committing.keys() - new.committing.keys()}
+    return {**shown, "partitions": [p for p in shown["partitions"] if p not in moved]}
 
 
 def _revoking(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> list[str]:

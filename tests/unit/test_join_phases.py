@@ -108,6 +108,29 @@ def test_a_wait_after_which_nothing_is_committed_is_no_alarm() -> None:
     assert alarms(tables, log.clock) == []
 
 
+@pytest.mark.parametrize(
+    ("silent", "after", "committed", "is_told"),
+    [
+        (20 * MINUTE, {"b": [1], "d": [3]}, (0, 2), False),
+        (20 * MINUTE, {"b": [1], "d": [3]}, (0, 1, 2), False),
+        (2 * MINUTE, {"b": [3], "d": [1]}, (0, 1, 2), False),
+        (2 * MINUTE, {"b": [1], "d": [3]}, (0, 1, 2), True),
+    ],
+    ids=["hangs", "hung until it re-joined", "another goes on", "waited"],
+)
+def test_who_hangs_as_another_joins_was_not_waiting(
+    silent: int, after: dict[str, list[int]], committed: tuple[int, ...], *, is_told: bool
+) -> None:
+    log = working(three(), silent, 0, 2)
+    tables = whole_and_cut(
+        working(log.classic(2, {"a": [0], "c": [2], **after}), MINUTE, *committed).log()
+    )
+    row = generations(tables)[-1]
+    assert (row["join_started_at_max"] < row["join_completed_at"]) is is_told
+    assert last_of(row) == (["a"] if is_told else [])
+    assert alarms(tables, log.clock) == (["slow_rebalance"] if is_told else [])
+
+
 @pytest.mark.parametrize("case", ["busy", "idle", "works", "late"])
 def test_all_wait_for_a_busy_member_since_another_left(case: str) -> None:
     log = Records().created().wait(3 * SECOND).classic(1, {"a": [0], "c": [2]})
