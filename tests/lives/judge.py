@@ -119,8 +119,9 @@ def judge(played: Played, reading: Reading | None = None) -> Verdict:
             wrong += truth.compare(told, figures)
             wrong += truth.alarms(anomalies, figures)
     for at in _moments(life, steps, reading):
-        there = [r for r in records if r.timestamp <= at]
-        for group, _, anomalies in _told(life, names, there, [at]):
+        until = [*(time for time in times if time < at), at]
+        there = _found(played.records, until, compacts=reading.compacts)
+        for group, _, anomalies in _told(life, names, there, until):
             if (truth := truths.get(group)) is not None:
                 found = [*truth.as_of(at).alarms(anomalies, Counter())]
                 false = [w for w in found if w.what == "alarm"]
@@ -178,14 +179,17 @@ def read(records: list[Kept], life: Life, reading: Reading) -> tuple[list[Kept],
         third = (life.end - START) // 3
         until = START + third + (reading.gap_ms or third)
         times = [START + third, *([until] if until < life.end else []), life.end]
-    if not reading.compacts:
-        return records, times
+    return _found(records, times, compacts=reading.compacts), times
+
+
+def _found(records: list[Kept], times: list[int], *, compacts: bool) -> list[Kept]:
+    """Return the records that runs find at some times."""
+    if not compacts:
+        return [r for r in records if r.timestamp <= times[-1]]
     found: list[Kept] = []
-    after = 0
-    for at in times:
+    for after, at in pairwise([0, *times]):
         found += [r for r in _compacted(records, at) if after < r.timestamp <= at]
-        after = at
-    return sorted(found, key=lambda r: (r.partition, r.offset)), times
+    return sorted(found, key=lambda r: (r.partition, r.offset))
 
 
 def _compacted(records: list[Kept], at: int) -> Iterator[Kept]:
