@@ -291,11 +291,11 @@ def waits_of(sources: Sources, thresholds: Thresholds) -> DataFrame:
 
 
 def _with_owner(waits: DataFrame, owned: DataFrame) -> DataFrame:
-    """Add who owned a partition when a pause in its commits began, and who owns it now."""
-    begun = (*_PARTITION, "since")
+    """Add who owned a partition soon after a pause in its commits began, and who owns it now."""
+    begun, at = (*_PARTITION, "since"), f"unix_millis(since) + {unread.OWNED_MS}"
     owners = owned.join(F.broadcast(waits.select(*begun)), list(_PARTITION)).selectExpr(
         *begun,
-        "try_element_at(filter(ownerships, o -> o.valid_from <= unix_millis(since)), -1) AS last",
+        f"try_element_at(filter(ownerships, o -> o.valid_from <= {at}), -1) AS last",
         "try_element_at(filter(ownerships, o -> o.valid_to IS NULL), -1) AS now",
     )
     owner = "max_by(struct({0}.client_id, {0}.client_host), {0}.valid_from) FILTER (WHERE {1})"

@@ -13,7 +13,17 @@ from itertools import groupby
 
 from detectors.members import host_of
 from detectors.memberships import Membership, Memberships
-from detectors.model import DAY_MS, HOUR_MS, Hit, Position, Row, Track, partition_name, remember
+from detectors.model import (
+    DAY_MS,
+    HOUR_MS,
+    MINUTE_MS,
+    Hit,
+    Position,
+    Row,
+    Track,
+    partition_name,
+    remember,
+)
 from schemas.gold import CRITICAL, INFO, WARNING
 
 KIND = "unread_partition"
@@ -29,9 +39,12 @@ WAIT_COLUMNS = (
 first behind it, at `until`, null as long as there is none; `usual_ms`, how far apart the commits
 before were, and `usual_step`, how far each of them went on, null if that is not known; of the
 offsets beyond the committed one that others show, the first and the greatest, and which groups show
-them, none if only the log's end does; whether the pause has no hole; who owned the partition when
-it began, null if that is not known; who owns it now for certain, and whether anybody does, null
-without a row of the partition."""
+them, none if only the log's end does; whether the pause has no hole; who owned the partition
+`OWNED_MS` after it began, null if that is not known; who owns it now for certain, and whether
+anybody does, null without a row of the partition."""
+OWNED_MS = 5 * MINUTE_MS
+"""Members commit once more as they give partitions up: a pause often begins with that, and the next
+owner is who does not read. It has the partition by then; a pause that is told is twice as long."""
 
 OWNERS_COLUMNS = ("topic", "topic_partition", "ownerships")
 """What is asked of a partition that had two owners at a time: its rows of partition_owners, those
@@ -329,7 +342,7 @@ def _join(wait: Row, former: Row) -> None:
     """Add what an earlier run knew of a pause."""
     wait["other_offset"] = max(wait["other_offset"], former["other_offset"])
     wait["others"] = sorted({*wait["others"], *former["others"]})[:_LISTED]
-    wait["owner"] = former["owner"] or wait["owner"]
+    wait["owner"] = wait["owner"] or former["owner"]  # it may have got its next owner since
     if wait["until"] is not None:  # this is the record of the commit that ended it
         wait["record_offset"] = former["record_offset"]
 

@@ -31,6 +31,7 @@ from detectors.group import (
 )
 from detectors.model import MINUTE_MS
 from detectors.thresholds import Thresholds
+from detectors.unread import OWNED_MS
 from offsets import progress
 from schemas.columns import arrow_schema
 from schemas.gold import RHYTHM_COMMITS
@@ -436,7 +437,7 @@ def _name_owners(waits: list[Row], owners: list[Row]) -> None:
     for wait in waits:
         of = wait["topic"], wait["topic_partition"]
         owned = [o for o in owners if (o["topic"], o["topic_partition"]) == of]
-        begun = [o for o in owned if o["valid_from"] <= wait["since"]]
+        begun = [o for o in owned if o["valid_from"] <= wait["since"] + OWNED_MS]
         wait["owner"] = begun[-1] if begun else None
         now = [o for o in owned if o["valid_to"] is None]
         wait["now_owner"] = next((o for o in now[-1:] if o["known_until"] is None), None)

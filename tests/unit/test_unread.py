@@ -602,6 +602,15 @@ def test_who_owns_the_partition_now_is_named(runs: int) -> None:
     assert "Restart its owner, client-a@/10.0.0.1, and look" in row["summary"]
 
 
+@pytest.mark.parametrize("runs", [1, 3, 50])
+def test_who_got_the_partition_as_it_was_committed_last_does_not_read_it(runs: int) -> None:
+    """The former owner commits once more as it gives it up, and may be gone by now."""
+    life = stands_still(HOUR).reads(7, since=3 * HOUR, until=4 * HOUR).members(0, "t")
+    life.members(HOUR + 20, "t", name="b").members(3 * HOUR - MINUTE, "t", name="c")
+    (row,) = life.told(runs)
+    assert "Restart its owner, client-b@/10.0.0.1, and look" in row["summary"]
+
+
 @pytest.mark.parametrize("runs", [1, 3])
 def test_that_nobody_owns_the_partition_now_is_told(runs: int) -> None:
     """A cooperative leader takes it from its owner, and never gives it to another."""
