@@ -81,12 +81,12 @@ class SlotChanges:
     `series`, and until when a second one counts; `restarted`, which slots did so last; `series`,
     since when and until when restarts follow each other without a pause; `scaled_at`, when somebody
     put a member into a slot; `members` with their slot and since when they are there; `came_back`
-    by member, its returns; `gone` by client, when members of that name left, and their returns up
-    to then; `fresh` by client, its last member that came into a new slot; `pass`, the slots that
-    restarted one after the other, `deployments`, when those passes ended that left no former
-    member, and `rollbacks`, when one of them was taken back; `starts`, when the group began and how
-    long it had been empty; `emptied`, when it became so, and `former`, the clients that it had had
-    in that hour.
+    by member, its returns; `gone` by client, which members of that name left when, and their
+    returns up to then; `fresh` by client, its last member that came into a new slot; `pass`, the
+    slots that restarted one after the other, `deployments`, when those passes ended that left no
+    former member, and `rollbacks`, when one of them was taken back; `starts`, when the group began
+    and how long it had been empty; `emptied`, when it became so, and `former`, the clients that it
+    had had in that hour.
     A client that comes back goes on with those of one that left: members that share client id and
     host, as those of one machine with a client's default id do, are told apart by that.
 
@@ -105,6 +105,8 @@ class SlotChanges:
         group_restart: how often within the hour the group started again after it had been empty;
             0 if this generation did not start it, or did so on schedule, or as an autoscaler does.
         starts_again: whether a client started the group that had been in it before it was empty.
+        went_on: how many members came back under their own id: their processes went on meanwhile,
+            in the new protocols.
     """
 
     def __init__(self, memory: Row, generation: Row, at: int) -> None:
@@ -114,6 +116,7 @@ class SlotChanges:
         self.restarts: list[int] = []
         self.sessions: list[tuple[int, int | None]] = []
         self.returns: dict[str, list[Return]] = {}
+        self.went_on = 0
         since, restarted_since = at - _WINDOW_MS, at - _ONCE_AN_HOUR_MS
         self._slots: dict[str, Row] = memory.setdefault("slots", {})
         self._free: list[str] = []
@@ -135,10 +138,10 @@ class SlotChanges:
             if returns[-1][0] >= since
         }
         memory["came_back"] = self._came_back
-        self._gone: dict[str, list[tuple[int, list[Return]]]] = {
+        self._gone: dict[str, list[tuple[int, list[Return], str]]] = {
             client: kept
             for client, left in memory.get("gone", {}).items()
-            if (kept := [(at, returns) for at, returns in left if at >= since])
+            if (kept := [(at, *rest) for at, *rest in left if at >= since])
         }
         memory["gone"] = self._gone
         self._fresh: dict[str, Row] = {
@@ -215,7 +218,7 @@ class SlotChanges:
         if is_itself:
             self._returns({**member, "member_id": fresh["member_id"]}, returns, since=self._at)
         else:
-            self._gone.setdefault(client, []).append((self._at, returns))
+            self._gone.setdefault(client, []).append((self._at, returns, member["member_id"]))
 
     def _replace(self, member: Row) -> None:
         """Give a member the slot of the one it replaces."""
@@ -238,7 +241,8 @@ class SlotChanges:
         client = client_of(member)
         slot = self._vacant(member, client)
         if left := self._gone.get(client):
-            at, returns = left.pop()
+            self.went_on += member["member_id"] in {member_id for *_, member_id in left}
+            at, returns, _ = left.pop()
             is_itself = slot is not None and self._was_in(slot, member)
             self._returns(member, returns, since=at, is_itself=is_itself)
         if slot is None:

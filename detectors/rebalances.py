@@ -240,7 +240,7 @@ def _noted(seen: _Rebalance, number: int, clock: int) -> list[Row]:
                 "counts": 0 if number == 1 else 1 + _aborted_for_certain(generation),
                 "ms": _took(generation) or 0,
                 "join_ms": generation.get("join_ms") if was_there and stay else None,
-                "returns": len(seen.changes.returns) or int(seen.changes.starts_again),
+                "returns": _came_back(seen),
                 "cause": generation["cause"],
                 "session_timeout_ms": generation.get("session_timeout_ms"),
                 "record": list(seen.span[2]),
@@ -248,6 +248,14 @@ def _noted(seen: _Rebalance, number: int, clock: int) -> list[Row]:
             }
         )
     return hour
+
+
+def _came_back(seen: _Rebalance) -> int:
+    """Return how many members came back that may not have been stopped meanwhile."""
+    changes = seen.changes
+    if seen.generation["group_type"] != "classic":
+        return changes.went_on
+    return len(changes.returns) or int(changes.starts_again)
 
 
 def _come_and_gone(generation: Row) -> list[str]:

@@ -297,6 +297,31 @@ def test_of_several_that_start_a_group_again_one_that_was_there_is_enough() -> N
     assert kinds(story.found(lasts=60)) == {"rebalance_storm"}
 
 
+@pytest.mark.parametrize("protocol", ["consumer", "share", "streams"])
+@pytest.mark.parametrize("others", [("a", "b"), ()])
+def test_a_process_that_was_started_anew_did_not_exceed_its_time_to_poll(
+    protocol: str, others: tuple[str, ...]
+) -> None:
+    """In the new protocols a client keeps its member id for as long as it lives."""
+
+    def label(*, goes_on: bool) -> str | None:
+        story = started("slow", *others)
+        for _ in range(14):
+            story.then(320, "member_left", left=["slow"])
+            story.then(20, "new_member", joined=["slow"])
+            if goes_on:
+                joined = story.generations[-1]["members_joined"]
+                story._members["slow"]["member_id"] = joined[0]["member_id"] = "slow"
+        for row in story.generations:
+            row |= {"group_type": protocol, "join_started_at_max": None}
+        for member in (m for row in story.generations for m in row["members_left"]):
+            member["rebalance_timeout_ms"] = 300_000
+        return next(r["label"] for r in story.found() if r["kind"] == "rebalance_storm")
+
+    assert label(goes_on=True) == "slow_members"
+    assert label(goes_on=False) == "short_lived_members"
+
+
 @pytest.mark.parametrize(
     ("there", "name", "label"),
     [
