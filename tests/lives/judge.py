@@ -19,7 +19,17 @@ import pyarrow.parquet as pq
 from benchmarks.generate import SCHEMA
 from offsets.progress import Holes
 from tests.lives.player import Kept, Played
-from tests.lives.scripts import CONNECT, DAY, HOUR, MINUTE, START, Life
+from tests.lives.scripts import (
+    CONNECT,
+    CONSUMER,
+    DAY,
+    HOUR,
+    MINUTE,
+    SHARE,
+    START,
+    STREAMS,
+    Life,
+)
 from tests.support.detection import detected_history
 from tests.support.history import Log, commits_of, logs_of, rebuild
 from timeline import cause, members
@@ -666,6 +676,9 @@ class Truth:
             return not any(ms >= limits.get(state, 55_000) for state, ms in phases)
         if row["kind"] == "stuck_rebalance":
             return not any(ms >= 55_000 for _, ms in phases)
+        if row["label"] == "slow_members" and self.life.kind.protocol in (CONSUMER, SHARE, STREAMS):
+            # Who is frozen polls no sooner than who works.
+            return not any(step["do"] in ("work", "freeze") for step in self.life.steps)
         if row["kind"] == "idle_members" and self.life.kind.protocol != CONNECT:
             return not any(not owned for s in near for owned in s.owners.values())
         return False

@@ -1139,3 +1139,48 @@ def _hourly_renewal(s: Script) -> None:
         for slot in list(s.running):
             since = at + own[slot] + s.between(0, 180) * SECOND
             s.restart(since, slot, s.between(1, 6) * SECOND)
+
+
+@kind(*READING, SHARE, STREAMS, fits=_CALLS[:1], hours=(1.5, 4))
+def _brokers_rolled(s: Script) -> None:
+    """Brokers restart one after the other, and the coordinator moves, while members are rolled."""
+    s.app(3, 6)
+    done = s.rolling(20 * MINUTE)
+    for _ in range(4):
+        at = s.between(20 * MINUTE, done)
+        s.do(at, "fail_over", group=s.name, ms=s.between(200, 15_000))
+
+
+@kind(*READING, SHARE, STREAMS, fits=_CALLS[:1], hours=(1.5, 5))
+def _network_out(s: Script) -> None:
+    """No member reaches the coordinator until all sessions are over."""
+    s.style["static"] = False
+    s.app(3, 8)
+    for at in s.every(30 * MINUTE, s.between(90, 150) * MINUTE):
+        for client in s.running.values():
+            s.do(at + s.between(0, 500), "freeze", client=client, ms=s.between(60, 120) * SECOND)
+
+
+@kind(*READING, label="one member hangs", fits=("unread_partition",), hours=(2.5, 5))
+def _one_hangs(s: Script) -> None:
+    """It goes on to poll, while another gets a part of what it has, and gives that back."""
+    s.style |= {"commits": "changed", "static": False}
+    topic = s.app(3, 5, 5, spare=2)
+    s.do(s.trouble(HOUR), "hang", client=s.running["1"])
+    s.start(80 * MINUTE, "9")
+    s.end(100 * MINUTE, "9")
+    s.beside(topic)
+
+
+@kind(*READING, STREAMS, label="killed again and again", fits=_STORM, hours=(3, 6))
+def _leaks_memory(s: Script) -> None:
+    """Each member is killed after a quarter of an hour, and started anew."""
+    s.style["static"] = False
+    s.app(3, 6)
+    s.trouble(30 * MINUTE)
+    for slot in list(s.running):
+        at = s.between(30, 45) * MINUTE
+        while at < s.length - 20 * MINUTE:
+            s.end(at, slot, "crash")
+            s.start(at + s.between(8, 40) * SECOND, slot)
+            at += s.between(14, 19) * MINUTE
