@@ -299,6 +299,7 @@ class Truth:
         found = [*self._states(told[STATES], figures)]
         found += self._generations(told[GENERATIONS], figures)
         found += self._join_starts(told[STATES], figures)
+        found += self._shown_starts(told[GENERATIONS])
         found += self._places("members", told[SESSIONS], told[GENERATIONS], figures)
         found += self._places("owners", told[OWNERS], told[GENERATIONS], figures)
         found += self._ends(told[SESSIONS], figures)
@@ -363,6 +364,21 @@ class Truth:
             else:
                 detail = f"join phase of {clock(row['started_at'])} began outside its bounds"
                 yield self._wrong(_PLACE, "bounds", detail)
+
+    def _shown_starts(self, rows: list[Row]) -> Iterator[Wrong]:
+        """Hold that join phases had begun by when commits show it, on which alarms rest."""
+        rests = [s for s in self.steps if s.type == CLASSIC and s.state == STABLE]
+        for row in rows:
+            by, end = row["join_started_at_max"], row["join_completed_at"]
+            if row["group_type"] != CLASSIC or by is None or end is None or by >= end:
+                continue
+            rest = next((s for s in rests if s.at <= by < s.until - _CLOCK_MS), None)
+            if rest is not None:
+                late = f"{(rest.until - by) / 1000:.0f} s later"
+                detail = (
+                    f"generation {row['generation']} began to join by {clock(by)}, truly {late}"
+                )
+                yield self._wrong(_PLACE, "shown start", detail)
 
     # -- generations --------------------------------------------------------------------------
 
