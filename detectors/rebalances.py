@@ -122,6 +122,11 @@ def examine_state(track: Track, state: Row, newest: Row | None, now: int) -> Non
         return
     timeout, record = last.get("rebalance_timeout_ms"), Position.of(state)
     is_newest = last.get("generation") == state.get("generation")
+    stable = last.get("stable_at")
+    if state["state"] == "Reconciling" and is_newest and stable is not None and stable <= since:
+        # All had got there. A static member is away, and keeps its place until its session ends
+        # (ConsumerGroupHeartbeatRequest.LEAVE_GROUP_STATIC_MEMBER_EPOCH): nobody waits for it.
+        return
     if state["state"] == "NotReady":
         wait = track.memory.get("not_ready") if is_newest else None
         hits = _waits_for_topics(

@@ -1372,6 +1372,21 @@ def story_in(state: str) -> list[Row]:
     return started("a").found((OPEN_STATE, row), lasts=4 * 3600)
 
 
+@pytest.mark.parametrize(
+    ("state", "since", "is_told"),
+    [("Reconciling", 1, False), ("Reconciling", 0, True), ("PreparingRebalance", 1, True)],
+    ids=["away", "not yet there", "classic"],
+)
+def test_a_static_member_that_is_away_is_no_rebalance(
+    state: str, since: int, *, is_told: bool
+) -> None:
+    """In the consumer protocol, a group falls back from an epoch that all had got to."""
+    row = {"state": state, "started_at_max": since * SECOND, "generation": 1}
+    row |= {"record_partition": 0, "record_offset": 1, "record_timestamp": 0}
+    found = kinds(started("a").found((OPEN_STATE, row), lasts=4 * 3600))
+    assert ("stuck_rebalance" in found) == is_told
+
+
 def test_members_without_partitions_from_the_start_are_told_at_once() -> None:
     assert idling(started("a", "b"), 5, *"cd") == [("idle_members", "warning")]
     again = started("a", "b").then(7200, "member_left", left=["a", "b"], stable_at=None)
