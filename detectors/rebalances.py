@@ -176,7 +176,7 @@ def _rebalance_storm(seen: _Rebalance) -> Iterator[Hit]:
     is_long, is_dense = share > limit["share_of_time"], short >= limit["in_ten_minutes"]
     if times < limit["warning_an_hour"] and not is_dense and not (is_long and len(counted) > 1):
         return
-    label = _trigger(hour[-_SESSIONS:], memory["sessions"], generation.get("protocol_type"))
+    label = _trigger(hour[-_SESSIONS:], memory["sessions"], generation)
     # Who made a storm is not forgotten at once where the last sessions are of no kind.
     shown_at, former = memory.get("trigger", (clock, None))
     if label is not None:
@@ -358,9 +358,7 @@ def _of_shared(seen: _Rebalance, severity: str) -> str:
     return INFO if works else WARNING
 
 
-def _trigger(
-    hour: list[Row], sessions: list[list[int | None]], protocol_type: str | None
-) -> str | None:
+def _trigger(hour: list[Row], sessions: list[list[int | None]], generation: Row) -> str | None:
     """Return what kind of members make the storm, by length and end of their sessions."""
     if all(event["cause"] in _SUBJECTS for event in hour if event["counts"]):
         return _RECONFIGURED
@@ -370,8 +368,10 @@ def _trigger(
     polls = [
         session / timeout for _, session, timeout in sessions if session is not None and timeout
     ]
-    comes_back = sum(event.get("returns", 0) for event in hour) >= _AT_LEAST_TWO
-    is_polling = protocol_type != "connect"  # a worker's timeout is that of its rebalances
+    returns = sum(event.get("returns", 0) for event in hour)
+    comes_back = returns >= _AT_LEAST_TWO
+    # A worker's timeout is that of its rebalances.
+    is_polling = generation.get("protocol_type") != "connect"
     median = statistics.median(polls) if polls else 0
     if is_polling and comes_back and 0.9 <= median <= 3.5:  # noqa: PLR2004
         # max.poll.interval.ms is what clients send as the rebalance timeout: it passes, the
@@ -385,8 +385,10 @@ def _trigger(
     if waits and 0.5 <= statistics.median(waits) <= 1.5:  # noqa: PLR2004
         # The join phase waits for members that died without a word, till their sessions end.
         return "crash_loop"
+    # In the new protocols, who comes back was not stopped.
+    went_on = generation["group_type"] != "classic" and 2 * returns >= len(hour)
     is_short = statistics.median(lasted) < _TEN_MINUTES_MS
-    return "short_lived_members" if is_short else None
+    return "short_lived_members" if is_short and not went_on else None
 
 
 # -- single rebalances -----------------------------------------------------------------------------

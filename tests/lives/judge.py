@@ -692,9 +692,11 @@ class Truth:
             return not any(ms >= limits.get(state, 55_000) for state, ms in phases)
         if row["kind"] == "stuck_rebalance":
             return not any(ms >= 55_000 for _, ms in phases)
-        if row["label"] == "slow_members" and self.life.kind.protocol in (CONSUMER, SHARE, STREAMS):
-            # Who is frozen polls no sooner than who works.
-            return not any(step["do"] in ("work", "freeze") for step in self.life.steps)
+        by_label = {"slow_members": False, "short_lived_members": True}
+        if row["label"] in by_label and self.life.kind.protocol in (CONSUMER, SHARE, STREAMS):
+            # Who is frozen polls no sooner than who works; neither is stopped.
+            stays = any(step["do"] in ("work", "freeze") for step in self.life.steps)
+            return stays is by_label[row["label"]]
         if row["kind"] == "idle_members" and self.life.kind.protocol != CONNECT:
             return not any(not owned for s in near for owned in s.owners.values())
         return False
