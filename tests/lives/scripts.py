@@ -605,7 +605,7 @@ def _crash_loop(s: Script) -> None:
         backoff = min(backoff * 2, 5 * MINUTE)
 
 
-@kind(*READING, label="slow consumer", fits=_STORM, hours=(3, 6))
+@kind(*READING, STREAMS, label="slow consumer", fits=_STORM, hours=(3, 6))
 def _slow_member(s: Script) -> None:
     longest = s.rng.choice((60_000, 120_000, 300_000))
     s.style["max_poll_ms"] = longest
