@@ -338,8 +338,8 @@ def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> 
 def _of_who_waits(state: GroupState, step: _Step, started: Moment, shown: Row | None) -> Row | None:
     """Return what would show that a join phase had begun, unless a member that hangs shows it, too.
 
-    Who was silent before it can have begun hangs, or had nothing to read. What another member gets
-    that stays is committed again whether the former owner waited or hung.
+    Who was silent before it can have begun hangs, or had nothing to read. What a member that stays
+    has lost to another is committed again, whether it waited or hung.
     """
     if shown is None or (started.earliest is not None and shown["by"] < started.earliest):
         return None
