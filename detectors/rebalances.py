@@ -46,6 +46,7 @@ _LAST = (
 )
 _RECONFIGURED = "reconfigured"
 _CONNECTOR_AND_TASK = 2
+_CHANGES = ("joined", "left", "replaced")
 _AT_LEAST_TWO = 2
 _NEARLY = 0.9
 # Who makes a storm has its part in more of it than this.
@@ -265,8 +266,7 @@ def _came_back(seen: _Rebalance) -> int:
 
 def _come_and_gone(generation: Row) -> list[str]:
     """Name the clients that came, went or restarted with a generation; of many none stands out."""
-    changes = ("joined", "left", "replaced")
-    clients = {host_of(m) for what in changes for m in generation.get(f"members_{what}") or ()}
+    clients = {host_of(m) for what in _CHANGES for m in generation.get(f"members_{what}") or ()}
     return sorted(clients) if len(clients) <= _FEW_CLIENTS else []
 
 
@@ -429,13 +429,14 @@ def _aborted_rebalances(seen: _Rebalance) -> Iterator[Hit]:
 
 
 def _is_explained(seen: _Rebalance, aborted: int) -> bool:
-    """Return whether each attempt may be of another member that came or went for good.
+    """Return whether each attempt may be of another member that came, went or was started anew.
 
     In a deployment or scale-out each does so once, while the leader is still to assign.
     """
-    changes = sum(len(seen.generation.get(f"members_{what}") or ()) for what in ("joined", "left"))
-    again = max([*seen.changes.restarts, seen.changes.group_restart], default=0)
-    return aborted <= changes and again <= 1 and not seen.changes.returns
+    changes = sum(len(seen.generation.get(f"members_{what}") or ()) for what in _CHANGES)
+    returns = map(len, seen.changes.returns.values())
+    again = max([*seen.changes.restarts, seen.changes.group_restart, *returns], default=0)
+    return aborted <= changes and again <= 1
 
 
 def _ghosts(generation: Row) -> list[str]:
@@ -843,7 +844,7 @@ def _piled_up(memory: Row, generation: Row) -> Row | None:
     memory["came"] = came = {h: k for h, k in former.items() if at - k["last"] <= HOUR_MS}
     joined, left, replaced = (
         [member.get("client_host") or "" for member in generation.get(f"members_{what}") or ()]
-        for what in ("joined", "left", "replaced")
+        for what in _CHANGES
     )
     for host in (*left, *replaced):
         came.pop(host, None)

@@ -314,13 +314,39 @@ def _pause(state: GroupState, end: int, members: dict[str, Member], missing: int
         return _since_one_left(state, end, members)[0]
     first, usual, member_id = min(quiet)
     if missing:
-        return end - first
+        return end - first if _took_all(state, end, first, missing) else 0
     if len(quiet) == len(stay) and _waited(state, end - first, members):
         return end - first - _on_the_way(state, end, members, member_id)
     # Who has committed nothing at all may have had nothing to commit.
     first, usual, _ = min((q for q in quiet if q[0] > since), default=(end, 0, ""))
     goes_on = max(last for last, *_ in rhythms.values()) - first > _unusual(usual)
     return max(end - first if goes_on else 0, _since_one_left(state, end, members)[0])
+
+
+def _took_all(state: GroupState, end: int, first: int, missing: int) -> bool:
+    """Return whether attempts that were given up took all the time since a member fell silent."""
+    # A leader that does not assign is given up when its session or its time to poll is over.
+    slack = (state.usual_pause or 0) + _HEARTBEAT_MS * (missing + 1)
+    rest = (end - first - missing * timeout for timeout in _timeouts(state))
+    return _stood_still(state, end, missing) or any(0 <= ms <= slack for ms in rest)
+
+
+def _stood_still(state: GroupState, end: int, missing: int) -> bool:
+    """Return whether attempts that were given up are why members that fell silent did so.
+
+    Else there may have been nothing to commit: a deployment aborts some within seconds.
+    """
+    since = in_state_since(state)
+    least = min(_timeouts(state), default=0) + _HEARTBEAT_MS
+    is_all = since is not None and end - since <= least * (missing + 1)
+    return is_all or _second(_rejoined(state, end, state.members)) is not None
+
+
+def _timeouts(state: GroupState) -> set[int]:
+    """Return for how long Kafka waits for members that do not answer."""
+    members = state.members.values()
+    both = (t for m in members for t in (m.session_timeout_ms, m.rebalance_timeout_ms))
+    return {timeout for timeout in both if timeout}
 
 
 def _on_the_way(state: GroupState, end: int, members: dict[str, Member], member_id: str) -> int:
@@ -414,7 +440,7 @@ def _would_show(
     """See `would_show`."""
     rhythms = {m: r for m, r in state.commits.by_member.items() if m in state.members}
     if missing:
-        return _given_up(state, end, rhythms)
+        return _given_up(state, end, rhythms, missing)
     stay = {m: r for m, r in rhythms.items() if m in members}
     known = {m: r for m, r in stay.items() if r[1] > _PAUSES or m in state.beats}
     quiet = list(_quiet(state, end, known))
@@ -430,23 +456,33 @@ def _would_show(
 
 def _together(state: GroupState, rejoined: dict[str, int]) -> Row | None:
     """Return what would show that members committed before their time as they learnt of it."""
-    # One may do so for another reason, but not two of them within a heartbeat.
-    times = sorted(rejoined.values())[:_TOGETHER]
-    if len(times) < _TOGETHER or (by := times[-1]) - times[0] > _HEARTBEAT_MS:
+    by = _second(rejoined)
+    if by is None:
         return None
     usual = max(state.commits.by_member[m][2] for m in rejoined)
     return _shown(state, list(rejoined), by, usual)
 
 
-def _given_up(state: GroupState, end: int, rhythms: dict[str, list[int]]) -> Row | None:
+def _second(rejoined: dict[str, int]) -> int | None:
+    """Return when the second of some that re-joined did, if that was at once; None if not."""
+    # One may commit before its time for another reason, but not two of them within a heartbeat.
+    times = sorted(rejoined.values())[:_TOGETHER]
+    is_shown = len(times) == _TOGETHER and times[-1] - times[0] <= _HEARTBEAT_MS
+    return times[-1] if is_shown else None
+
+
+def _given_up(
+    state: GroupState, end: int, rhythms: dict[str, list[int]], missing: int
+) -> Row | None:
     """Return what would show that a group stood still, when attempts to rebalance were given up."""
     if not rhythms:
         return None
     usual = max(longest for _, _, longest, *_ in rhythms.values())
     last = max(last for last, *_ in rhythms.values())
-    is_quiet = end - last > _unusual(usual)
     by = min(last + max(usual, _HEARTBEAT_MS), end)
-    return _shown(state, list(state.members), by, usual) if is_quiet else None
+    if end - last <= _unusual(usual) or not _stood_still(state, end, missing):
+        return None
+    return _shown(state, list(state.members), by, usual)
 
 
 def _shown(state: GroupState, member_ids: list[str], by: int, usual: int) -> Row:

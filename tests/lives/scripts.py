@@ -1151,6 +1151,20 @@ def _brokers_rolled(s: Script) -> None:
         s.do(at, "fail_over", group=s.name, ms=s.between(200, 15_000))
 
 
+@kind(*READING, hours=(2.5, 5))
+def _released_at_once(s: Script) -> None:
+    """Who writes is stopped, all readers are restarted within seconds, and who writes goes on."""
+    s.style |= {"commits": "changed", "static": False, "assign_ms": s.rng.choice((300, 900, 2_000))}
+    topic = s.app(4, 8, 10)
+    for at in s.every(60 * MINUTE, 100 * MINUTE):
+        s.do(at, "produce", topic=topic, rate=0)
+        since = at + s.between(2, 15) * MINUTE
+        for slot in list(s.running):
+            s.restart(since, slot, s.between(1, 3) * SECOND)
+            since += s.between(300, 1_500)
+        s.do(since + s.between(-3, 5) * SECOND, "produce", topic=topic, rate=10)
+
+
 @kind(*READING, SHARE, STREAMS, fits=_CALLS[:1], hours=(1.5, 5))
 def _network_out(s: Script) -> None:
     """No member reaches the coordinator until all sessions are over."""

@@ -837,6 +837,21 @@ def test_a_deployment_whose_leader_assigns_slowly_begins_again_once() -> None:
     assert told(3) == {"critical"}
 
 
+@pytest.mark.parametrize(
+    ("restarted", "times", "severity"),
+    [("abcde", 1, "info"), ("a", 1, "warning"), ("abcde", 3, "warning")],
+    ids=["at once", "one alone", "again and again"],
+)
+def test_members_that_are_restarted_at_once_begin_again_for_each_of_them(
+    restarted: str, times: int, severity: str
+) -> None:
+    story = started(*"abcdefgh")
+    for _ in range(times):
+        story.then(600, "member_restarted", restarted=list(restarted), aborted_generations=4)
+    found = {r["severity"] for r in story.found() if r["kind"] == "aborted_rebalances"}
+    assert found == {severity}
+
+
 @pytest.mark.parametrize("is_scaled", [True, False])
 def test_members_that_leave_after_minutes_are_slow_if_they_come_back(is_scaled: bool) -> None:  # noqa: FBT001
     story = started("a", "b")

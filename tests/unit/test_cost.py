@@ -12,7 +12,7 @@ from tests.support.records import HOUR, MINUTE, SECOND, Records
 from tests.unit.test_connect import Cluster, two_workers
 from tests.unit.test_epochs import Group, partitions, streams, tasks
 from tests.unit.test_history_truth import RECORDINGS
-from tests.unit.test_join_phases import three, working
+from tests.unit.test_join_phases import rejoining, three, working
 from tests.unit.test_lives import Row, generations, whole_and_cut
 from timeline.model import COST
 
@@ -83,7 +83,7 @@ def test_nobody_is_stopped_where_nobody_had_partitions() -> None:
 
 
 def test_attempts_that_were_given_up_are_part_of_the_cost() -> None:
-    log = three().wait(7 * MINUTE).classic(5, {"a": [0], "b": [1], "c": [2]})
+    log = rejoining().wait(7 * MINUTE).classic(5, {"a": [0], "b": [1], "c": [2]})
     row = generations(whole_and_cut(log.log()))[-1]
     assert row["aborted_generations"] == 3
     assert cost(row) == of(row, 3)

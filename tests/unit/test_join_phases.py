@@ -236,13 +236,37 @@ def test_no_pause_is_evidence_beside_a_hole() -> None:
     assert alarms(tables, log.clock) == []
 
 
-def test_attempts_that_were_given_up_while_nobody_commits_are_one_wait() -> None:
-    log = three().wait(7 * MINUTE).classic(5, {"d": [0], "e": [1], "f": [2]})
+def rejoining() -> Records:
+    """Let three members commit before their time as they re-join, after they worked."""
+    return three().wait(EVERY // 2).commit(partition=0).commit(partition=1).commit(partition=2)
+
+
+@pytest.mark.parametrize("had_work", [True, False])
+def test_attempts_that_were_given_up_while_members_wait_are_one_wait(
+    had_work: bool,  # noqa: FBT001
+) -> None:
+    """Who writes is stopped for a release, and readers are deployed at once: nobody waits."""
+    log = rejoining() if had_work else three()
+    log.wait(7 * MINUTE).classic(5, {"d": [0], "e": [1], "f": [2]})
     tables = whole_and_cut(working(log, MINUTE, 0, 1, 2).log())
     row = generations(tables)[-1]
     assert (row["aborted_generations"], row["aborted_evidence"]) == (3, "complete")
-    assert row["join_ms"] == 7 * MINUTE - 10
-    assert "stuck_rebalance" in alarms(tables, log.clock)
+    if had_work:
+        assert row["join_ms"] == 7 * MINUTE - 10
+        assert "stuck_rebalance" in alarms(tables, log.clock)
+    else:
+        assert row["join_ms"] <= 3 * MINUTE
+        assert alarms(tables, log.clock) == []
+
+
+@pytest.mark.parametrize(("attempts", "waits"), [(1, 5), (3, 15), (3, 13), (4, 15)])
+def test_attempts_that_end_when_a_leader_had_to_poll_took_all_the_time(
+    attempts: int, waits: int
+) -> None:
+    log = three().wait(waits * MINUTE + EVERY).classic(2 + attempts, {"d": [0], "e": [1]})
+    row = generations(whole_and_cut(working(log, MINUTE, 0, 1).log()))[-1]
+    is_filled = waits == attempts * 5
+    assert (row["join_ms"] >= waits * MINUTE) == is_filled
 
 
 @pytest.mark.parametrize(("generation", "waits"), [(9, True), (2, False)])
@@ -251,7 +275,7 @@ def test_a_group_that_gives_up_one_attempt_after_the_other_waits_till_it_is_empt
     waits: bool,  # noqa: FBT001
 ) -> None:
     # A leader that never assigns is dropped, and comes back; with none given up all just died.
-    log = three().wait(7 * MINUTE).classic(generation)
+    log = (rejoining() if waits else three()).wait(7 * MINUTE).classic(generation)
     row = generations(whole_and_cut(log.log()))[-1]
     assert row["member_count"] == 0
     assert (row["join_ms"] > 6 * MINUTE) == waits
