@@ -108,7 +108,7 @@ def rejoin(
         if began is not None:
             return _within(state, began, earliest, end)
     left = len(state.members) - remaining
-    silence = _silence(state, end, members, missing) if is_complete else 0
+    silence = _silence(state, end, members, missing, earliest) if is_complete else 0
     if members and not remaining:
         # Members that were replaced while Kafka still waited for them.
         lasted = max(_wait(state) * (1 + missing), silence)
@@ -220,8 +220,10 @@ def _as_polls_were_due(
         began = due
     elif not comes_another or not is_usual or len(young) <= len(state.members) / 2:
         return None
-    elif len(stay) >= _TOGETHER and end - first <= _HEARTBEAT_MS:
-        return None  # they re-joined at once, as in a deployment
+    elif len(stay) >= _TOGETHER and (
+        end - first <= _HEARTBEAT_MS or _are_together(_rejoined(state, end, stay), len(stay))
+    ):
+        return None  # they re-joined at once, as in a deployment, or when a session had ended
     else:
         began = since + (first - since) // _BEGAN
     # Who commits as it polls re-joined within a heartbeat; so did who has been there for long.
@@ -287,7 +289,9 @@ def _session_of_gone(
     return lasted if since is not None and last <= end - lasted + heartbeat else 0
 
 
-def _silence(state: GroupState, end: int, members: dict[str, Member], missing: int) -> int:
+def _silence(
+    state: GroupState, end: int, members: dict[str, Member], missing: int, earliest: int | None
+) -> int:
     """Return how long a rebalance lasted by those that re-joined first; 0 if none shows it."""
     rejoined = _rejoined(state, end, members)
     first = min(rejoined.values(), default=end)
@@ -297,10 +301,12 @@ def _silence(state: GroupState, end: int, members: dict[str, Member], missing: i
         # are as good as none in between. With the same members, one of them has begun it, and who
         # commits as it goes shows when it did.
         first -= _heartbeat(state, members.values()) // 2
-    return max(end - first, _pause(state, end, members, missing))
+    return max(end - first, _pause(state, end, members, missing, earliest))
 
 
-def _pause(state: GroupState, end: int, members: dict[str, Member], missing: int) -> int:
+def _pause(
+    state: GroupState, end: int, members: dict[str, Member], missing: int, earliest: int | None
+) -> int:
     """Return how long a rebalance lasted by an unusual pause of some that stay; 0 if none is."""
     # Their partitions were committed again and again, and then no more, while those of a member
     # that was waited for were, or till the session of one that is gone was over.
@@ -309,6 +315,7 @@ def _pause(state: GroupState, end: int, members: dict[str, Member], missing: int
         return 0
     rhythms = {m: state.commits.by_member.get(m, [since, 1, 0, 0, 0]) for m in _working(state)}
     stay = {m: r for m, r in rhythms.items() if m in members or missing}
+    stay = _may_wait(state, end, stay, earliest)
     quiet = [(last, usual, member_id) for member_id, last, usual in _quiet(state, end, stay)]
     if not quiet:
         return _since_one_left(state, end, members)[0]
@@ -404,20 +411,38 @@ def _quiet(
             yield member_id, last, usual
 
 
+def _may_wait(
+    state: GroupState, end: int, rhythms: dict[str, list[int]], earliest: int | None
+) -> dict[str, list[int]]:
+    """Return the commits of who was not silent before the rebalance can have begun.
+
+    Who was hangs, or has nothing to read.
+    """
+    hung = {m for m, last, usual in _quiet(state, end, rhythms) if last + usual < (earliest or 0)}
+    return {m: r for m, r in rhythms.items() if m not in hung}
+
+
 def _unusual(pause: int) -> float:
     return max(pause, _HEARTBEAT_MS) * _UNUSUAL_PAUSE
 
 
-def would_show(state: GroupState, end: int, members: dict[str, Member], missing: int) -> Row | None:
+def would_show(
+    state: GroupState,
+    end: int,
+    members: dict[str, Member],
+    missing: int,
+    earliest: int | None,
+) -> Row | None:
     """Return what commits behind a join phase would show that it had begun by some time.
 
     A member that committed again and again fell silent, while one that is there, too, went on; or
     all did, while attempts to rebalance were given up. If its partitions are committed again as
     soon as the group is stable, there was something to commit all the time: it waited. So
     `partitions`, by their hashes, have to be committed `within` so many ms from when the group is
-    stable; `by` is when the join phase had begun then, and `last` who re-joined last.
+    stable; `by` is when the join phase had begun then, and `last` who re-joined last. It cannot
+    have begun before `earliest`.
     """
-    shown = _would_show(state, end, members, missing)
+    shown = _would_show(state, end, members, missing, earliest)
     if shown is not None and not missing:
         shown["last"] = _last_to_rejoin(state, end, shown["by"], members)
     return shown
@@ -435,7 +460,11 @@ def _last_to_rejoin(state: GroupState, end: int, by: int, members: Container[str
 
 
 def _would_show(
-    state: GroupState, end: int, members: dict[str, Member], missing: int
+    state: GroupState,
+    end: int,
+    members: dict[str, Member],
+    missing: int,
+    earliest: int | None,
 ) -> Row | None:
     """See `would_show`."""
     rhythms = {m: r for m, r in state.commits.by_member.items() if m in state.members}
@@ -443,7 +472,7 @@ def _would_show(
         return _given_up(state, end, rhythms, missing)
     stay = {m: r for m, r in rhythms.items() if m in members}
     known = {m: r for m, r in stay.items() if r[1] > _PAUSES or m in state.beats}
-    quiet = list(_quiet(state, end, known))
+    quiet = list(_quiet(state, end, _may_wait(state, end, known, earliest)))
     _, first, usual = min(quiet, key=lambda q: q[1], default=("", end, 0))
     if not quiet or max(last for last, *_ in stay.values()) - first <= _unusual(usual):
         _, gone, by = _since_one_left(state, end, members)
@@ -461,6 +490,12 @@ def _together(state: GroupState, rejoined: dict[str, int]) -> Row | None:
         return None
     usual = max(state.commits.by_member[m][2] for m in rejoined)
     return _shown(state, list(rejoined), by, usual)
+
+
+def _are_together(rejoined: dict[str, int], every: int) -> bool:
+    """Return whether all of so many re-joined within a heartbeat."""
+    times = rejoined.values()
+    return len(times) == every and max(times) - min(times) <= _HEARTBEAT_MS
 
 
 def _second(rejoined: dict[str, int]) -> int | None:
@@ -520,9 +555,11 @@ def _young(state: GroupState, end: int) -> set[str]:
 def _overdue(state: GroupState, end: int, members: dict[str, Member]) -> int:
     """Return whether a member is gone that had been there for about as long as it may not poll.
 
-    `_UNPOLLED` says that it had committed until then, in the background.
+    `_UNPOLLED` says that it had committed until then, in the background. Another that committed
+    later than that counts where members do: else it polled, and something else ended it.
     """
-    since = in_state_since(state)
+    since, commits = in_state_since(state), state.commits.by_member
+    is_usual = state.overdue.count(_UNPOLLED) > 1
     gone = state.members.keys() - members.keys()
     found = 0
     # Who commits before its time as it goes was stopped.
@@ -534,8 +571,10 @@ def _overdue(state: GroupState, end: int, members: dict[str, Member]) -> int:
             continue
         least, most = _POLLS
         if least <= (end - joined) / timeout <= most:
-            is_unpolled = since is not None and _left_unpolled(state, since, member_id)
-            found = max(found, _UNPOLLED if is_unpolled else 1)
+            if since is not None and _left_unpolled(state, since, member_id):
+                found = _UNPOLLED
+            elif is_usual or end - commits.get(member_id, [joined])[0] >= least * timeout:
+                found = max(found, 1)
     return found
 
 

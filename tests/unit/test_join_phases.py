@@ -127,6 +127,8 @@ def test_who_hangs_as_another_joins_was_not_waiting(
     )
     row = generations(tables)[-1]
     assert (row["join_started_at_max"] < row["join_completed_at"]) is is_told
+    # What has lasted for longer than Kafka waits is none of the rebalance.
+    assert (row["join_ms"] < MINUTE) is (silent > 5 * MINUTE)
     assert last_of(row) == (["a"] if is_told else [])
     assert alarms(tables, log.clock) == (["slow_rebalance"] if is_told else [])
 
