@@ -297,9 +297,9 @@ def _silence(
     first = min(rejoined.values(), default=end)
     changed = members.keys() ^ state.members.keys()
     if rejoined and changed and not _rejoined(state, end, changed):
-        # It learnt of it by a heartbeat. They all begin theirs with the assignment, so that there
-        # are as good as none in between. With the same members, one of them has begun it, and who
-        # commits as it goes shows when it did.
+        # It learnt of it by a heartbeat. All begin theirs with the assignment, so that the first is
+        # due after half of one, however many there are. With the same members, one of them has
+        # begun it, and who commits as it goes shows when it did.
         first -= _heartbeat(state, members.values()) // 2
     return max(end - first, _pause(state, end, members, missing, earliest))
 
