@@ -406,10 +406,10 @@ def slow() -> Records:
     ("commits", "is_back", "began"),
     [
         (range(5, 300, 5), True, 300),
-        (range(5, 300, 5), False, 100),
+        (range(5, 300, 5), False, 75),
         ([30], True, 330),
         ([], True, 300),
-        ([], False, 100),
+        ([], False, 75),
     ],
     ids=["clock", "clock, another", "as it polls", "never", "never, another"],
 )
