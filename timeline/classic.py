@@ -328,27 +328,10 @@ def _started(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> 
     if not step.is_first:
         started = started._replace(earliest=earliest_exit(began))
     if step.is_complete:
-        earliest = started.earliest
-        shown = estimate.would_show(state, end, step.members, step.aborted, earliest)
-        state.quiet = _of_who_waits(state, step, earliest, shown)
+        state.quiet = estimate.would_show(state, end, step.members, step.aborted, started.earliest)
         if not step.missing:
             estimate.learn(state, end, step.members)
     return started
-
-
-def _of_who_waits(
-    state: GroupState, step: _Step, earliest: int | None, shown: Row | None
-) -> Row | None:
-    """Return what would show that a join phase had begun, unless a member that hangs shows it, too.
-
-    What a member that stays has lost to another is committed again, whether it waited or hung.
-    """
-    if shown is None or shown["by"] < (earliest or 0):
-        return None
-    members = state.members.values()
-    stay = [(m, step.members[m.member_id]) for m in members if m.member_id in step.members]
-    moved = {p for old, new in stay for p in old.committing.keys() - new.committing.keys()}
-    return {**shown, "partitions": [p for p in shown["partitions"] if p not in moved]}
 
 
 def _revoking(state: GroupState, step: _Step, changes: Changes, moved: Moves) -> list[str]:

@@ -443,9 +443,19 @@ def would_show(
     stable; `by` is when the join phase had begun then, and `last` who re-joined last. It cannot
     have begun before `earliest`.
     """
-    shown = _would_show(state, end, members, missing, earliest)
-    if shown is not None and not missing:
+    rhythms = {m: r for m, r in state.commits.by_member.items() if m in state.members}
+    if missing:
+        shown = _given_up(state, end, rhythms, missing)
+    else:
+        shown = _fell_silent(state, end, rhythms, members, earliest)
+    if shown is None or shown["by"] < (earliest or 0):
+        return None
+    if not missing:
         shown["last"] = _last_to_rejoin(state, end, shown["by"], members)
+    # What a member that stays has lost to another is committed again, whether it waited or hung.
+    stay = ((m, members[k]) for k, m in state.members.items() if k in members)
+    moved = {p for old, new in stay for p in old.committing.keys() - new.committing.keys()}
+    shown["partitions"] = [p for p in shown["partitions"] if p not in moved]
     return shown
 
 
@@ -460,17 +470,14 @@ def _last_to_rejoin(state: GroupState, end: int, by: int, members: Container[str
     return None if last is None else client(state.members[last])
 
 
-def _would_show(
+def _fell_silent(
     state: GroupState,
     end: int,
+    rhythms: dict[str, list[int]],
     members: dict[str, Member],
-    missing: int,
     earliest: int | None,
 ) -> Row | None:
-    """See `would_show`."""
-    rhythms = {m: r for m, r in state.commits.by_member.items() if m in state.members}
-    if missing:
-        return _given_up(state, end, rhythms, missing)
+    """Return what would show that members waited who fell silent, or re-joined together."""
     stay = {m: r for m, r in rhythms.items() if m in members}
     known = {m: r for m, r in stay.items() if r[1] > _PAUSES or m in state.beats}
     quiet = list(_quiet(state, end, _may_wait(state, end, known, earliest)))
