@@ -19,7 +19,7 @@ from pyspark.sql import functions as F
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.runs import StageRun
 from lakehouse.tables import EVERY_ROW, FEW_ROWS, OPEN_ROWS, among, between, rows_of
-from schemas.ledger import Detail, LedgerRow
+from schemas.ledger import Detail, LedgerRow, is_beyond
 from schemas.tables import (
     COMMITTED_OFFSETS,
     GROUP_CHECKPOINTS,
@@ -129,12 +129,7 @@ def summed_up(rows: DataFrame, before: Mapping[int, int]) -> Totals:
 
     def begun(spec: TableSpec, begin: str) -> Column:
         table = spec.short_name
-        at = F.col(f"{table}.{begin}")
-        if before:
-            first = F.create_map(*(F.lit(x) for pair in before.items() for x in pair))
-            start = F.coalesce(first[F.col(f"{table}.record_partition")], F.lit(0))
-            at = F.when(F.col(f"{table}.record_offset") >= start, at)
-        return F.min(at)
+        return F.min(F.when(F.expr(is_beyond(before, table)), F.col(f"{table}.{begin}")))
 
     begins = begun(GROUP_STATES, "started_at"), begun(PARTITION_OWNERS, "valid_from")
     parts = (

@@ -17,6 +17,7 @@ from offsets.ends import EndHistory
 from offsets.measure import Lag, measure
 from schemas.columns import ArrayOf, Column, Primitive
 from schemas.gold import ERR, LAG, OK, WARN
+from schemas.ledger import is_beyond
 from schemas.placement import placed
 from schemas.tagged import ddl, tagged, tagged_columns
 
@@ -57,9 +58,7 @@ def is_followed(committed: DataFrame | None, before: Mapping[int, int]) -> bool:
     """
     if committed is None or not before:
         return False
-    reached = F.create_map(*(F.lit(x) for pair in before.items() for x in pair))
-    first = F.coalesce(reached[F.col("record_partition")], F.lit(0))
-    return not committed.where(F.col("record_offset") >= first).isEmpty()
+    return not committed.where(is_beyond(before)).isEmpty()
 
 
 def joined_hours(hours: DataFrame) -> DataFrame:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -104,3 +104,17 @@ def taken(rows: Sequence[LedgerRow]) -> tuple[int, int]:
     """Return the range of the runs that some runs of the next stage took."""
     after, to = (row.after_run for row in rows), (row.to_run for row in rows)
     return min(after, default=-1), max(to, default=-1)
+
+
+def is_beyond(positions: Mapping[int, int], table: str = "") -> str:
+    """Return the condition of records from positions on, which are offsets by partition, in SQL.
+
+    All are in partitions without one. The columns record_partition and record_offset are of a
+    struct `table`, if one is named.
+    """
+    if not positions:
+        return "true"
+    of_table = f"{table}." if table else ""
+    first = ", ".join(f"{partition}, {offset}" for partition, offset in positions.items())
+    reached = f"coalesce(map({first})[{of_table}record_partition], 0)"
+    return f"{of_table}record_offset >= {reached}"

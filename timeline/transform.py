@@ -9,6 +9,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
+from schemas.ledger import is_beyond
 from schemas.placement import HOME, KAFKA, REDPANDA, Placement, inferred, placed
 from schemas.tagged import ddl, tagged, tagged_columns
 from timeline import arrow, groups, modern
@@ -126,9 +127,8 @@ def late_groups(
     `late`, offsets were. Whether offsets are missing in a partition concerns all groups in it.
     """
     positions = (rows.select(*_GROUP, "record_offset") for rows in new.values())
-    reached = F.create_map(*(F.lit(x) for pair in before.items() for x in pair))
-    is_late = F.col("record_offset") < reached[F.col("record_partition")]
-    found = reduce(DataFrame.unionByName, positions).where(is_late).select(*_GROUP).distinct()
+    rows = reduce(DataFrame.unionByName, positions).where(f"NOT ({is_beyond(before)})")
+    found = rows.select(*_GROUP).distinct()
     partitions = late | {row.record_partition for row in found.collect()}
     there = checkpoints.where(F.col("record_partition").isin(*partitions))
     moved = checkpoints.join(found.select("group_id"), "group_id", how="left_semi")
