@@ -21,7 +21,7 @@ _OVERRIDES = "overrides"
 # These are of the log, not of a group.
 _WITHOUT_GROUP = ("cleaner_stalled", "hot_partition")
 # To be raised when detectors find or remember something else: causes a full refresh of anomalies.
-_RULES = 21
+_RULES = 22
 
 
 class ThresholdsError(ValueError):

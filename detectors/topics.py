@@ -33,6 +33,11 @@ _GAP_MS = 10 * MINUTE_MS
 _AT_ONCE_MS = 10_000
 # A member may see that a topic is gone, and join without it, before the coordinator does.
 _SOONER_MS = 5_000
+# Who subscribes by a pattern learns within this time that a topic is gone: every five minutes by
+# `metadata.max.age.ms`, or every ten by `group.consumer.regex.refresh.interval.ms`.
+_LEARNT_MS = 15 * MINUTE_MS
+# Causes of generations whose members were those of the one before.
+_OF_TOPICS = ("subscription_changed", "partitions_changed", "topic_deleted")
 # The moves that mean something here, beside the first commit of a partition.
 _EVENTS = ("deleted", "returned")
 _EVENT_COLUMNS = (
@@ -216,6 +221,21 @@ class _Follower:
         self, generation: Row, end: int | None, events: list[Row], following: Row | None
     ) -> list[Row]:
         """Take a generation and the events while it is in force; return those behind it."""
+        memory, named = self._memory, generation.get("subscribed_topics")
+        before, is_own = memory.get("named"), generation["cause"] in _OF_TOPICS
+        changes = is_own and before and named not in (None, before)
+        # Who has taken in what was made, or dropped what is gone, without a restart, has a pattern.
+        if changes and not set(named or ()) <= set(before or ()):
+            memory["has_pattern"] = True
+        rest = self._take(generation, end, events, following)
+        if changes:
+            memory["has_pattern"] = True
+        memory["named"] = named or before
+        return rest
+
+    def _take(
+        self, generation: Row, end: int | None, events: list[Row], following: Row | None
+    ) -> list[Row]:
         members, subscribed = generation.get("member_count"), generation.get("subscribed_topics")
         if (last := self._memory.get("last")) is not None:
             self._recreated(generation, last)
@@ -483,7 +503,8 @@ class _Follower:
         is_abandoned = orphan.label == ABANDONED
         if current is not None and (current.label == ABANDONED) != is_abandoned:
             current.is_over = True
-        severity, last_values = WARNING, {}
+        is_to_come = self._memory.get("has_pattern") and end - orphan.since < _LEARNT_MS
+        severity, last_values = INFO if is_to_come else WARNING, {}
         if is_abandoned:
             known = self._topics[topic]
             lags = [lag for _, lag in known["lag"]]

@@ -405,6 +405,18 @@ def _pattern(s: Script) -> None:
         s.topic(2, 1, f"new-{number}", at)
 
 
+@kind(*READING, hours=(2.5, 6))
+def _topics_come_and_go(s: Script) -> None:
+    """Tests make some topics each hour, and delete them; a pattern matches them meanwhile."""
+    s.style |= {"pattern": f"{s.name}-.*", "static": False}
+    s.app(1, 4)
+    for hour, at in enumerate(s.every(30 * MINUTE, s.between(55, 80) * MINUTE)):
+        gone = at + s.between(20, 40) * MINUTE
+        for number in range(s.between(2, 6)):
+            topic = s.topic(2, 1, f"new-{hour}-{number}", at + s.between(0, 60) * SECOND)
+            s.do(gone + s.between(0, 20) * SECOND, "drop", topic=topic)
+
+
 @kind(*READING, SHARE, CONNECT, hours=(1, 6))
 def _fail_over(s: Script) -> None:
     s.app(2, 5)

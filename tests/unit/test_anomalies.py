@@ -1542,6 +1542,26 @@ def test_a_topic_that_is_deleted_under_a_group_is_an_orphan_until_the_group_read
     assert json.loads(row["evidence"])["offsets"] == ["gone/0: 7", "gone/1: 7"]
 
 
+@pytest.mark.parametrize(
+    ("joined", "for_s", "severity"),
+    [([], 540, "info"), ([], 1200, "warning"), (["b"], 540, "warning")],
+    ids=["of a pattern", "of who does not look", "of a release"],
+)
+def test_a_topic_that_a_pattern_found_may_go_again(
+    joined: list[str], for_s: int, severity: str
+) -> None:
+    """Its members took it in when it was made, and drop it when they look again."""
+    story = started("a")
+    story.generations[0] |= reading("kept")
+    cause = "new_member" if joined else "subscription_changed"
+    story.then(60, cause, joined=joined, **reading("gone", "kept"))
+    gone = [offset_move("deleted", "gone", p, 2.5 + p / 10, 100) for p in (0, 1)]
+    commits = [first_commits("kept", 0, at=1.1), first_commits("gone", 0, 1, at=2.1)]
+    story.then(for_s + 40, "subscription_changed", **reading("kept"))
+    ((*_, told, since, until, _),) = orphans(story.found(*commits, *gone))
+    assert (told, since, until) == (severity, 100 * SECOND, (100 + for_s) * SECOND)
+
+
 def test_offsets_that_go_with_their_group_are_no_topic_that_members_read() -> None:
     """A group that is deleted is empty: where its records are missing, it has members till then."""
     story = started("a")
