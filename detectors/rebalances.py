@@ -149,6 +149,7 @@ def examine_state(track: Track, state: Row, newest: Row | None, now: int) -> Non
                 "generation": state.get("generation"),
                 # It alone is waited for then.
                 **(_leader(last) if is_newest and state["state"] == "CompletingRebalance" else {}),
+                **({"by_coordinator": 1} if state["state"] == "Assigning" else {}),
             },
             lists=_waited_for(last) if is_newest and state["state"] == "Reconciling" else {},
         )
@@ -453,16 +454,18 @@ def _slow_rebalance(seen: _Rebalance) -> Iterator[Hit]:
     """Find join and sync phases that took long."""
     generation, limit = seen.generation, seen.limits["slow_rebalance"]
     join, sync = _joined_for(generation, _told_at(seen)), generation.get("sync_ms") or 0
-    # Members of the new protocols give partitions up one after the other, as they poll.
+    # In the new protocols nobody joins: the coordinator assigns, and members give partitions up one
+    # after the other, as they poll.
     is_classic = generation["group_type"] == "classic"
+    longest = limit["join_ms" if is_classic else "reconciliation_ms"]
     is_late = sync > limit["sync_ms" if is_classic else "reconciliation_ms"]
-    if join > limit["join_ms"] or is_late:
-        took = {"join_ms": join} if join > limit["join_ms"] else {}
+    if join > longest or is_late:
+        took = {"join_ms" if is_classic else "assigned_ms": join} if join > longest else {}
         if took and (aborted := _aborted_for_certain(generation)):
             # In each attempt that was given up the members had joined, and the leader was to assign
             # (ClassicGroup.initNextGeneration): which of it took how long no record tells.
             took = {"attempts_ms": join, "aborted": aborted}
-        lists = _waited_for(generation, join) if took or not is_classic else {}
+        lists = _waited_for(generation, join) if (took if is_classic else is_late) else {}
         if "join_ms" in took and is_classic and not lists and generation.get("members_left"):
             # One that died is waited for as long as its session had to go.
             lists = {"left_meanwhile": gone} if (gone := _gone(generation)) else {}
@@ -551,7 +554,8 @@ def _stuck_rebalance(seen: _Rebalance) -> Iterator[Hit]:
     timeouts = (row.get("rebalance_timeout_ms") for row in (generation, last))
     allowed = _allowed_ms(seen.limits, max((t for t in timeouts if t), default=None))
     if took > allowed:
-        aborted = _aborted_for_certain(generation)
+        aborted, join = _aborted_for_certain(generation), _joined_for(generation)
+        assigns = generation["group_type"] != "classic" and 2 * join > took
         yield Hit(
             "stuck_rebalance",
             WARNING,
@@ -561,8 +565,9 @@ def _stuck_rebalance(seen: _Rebalance) -> Iterator[Hit]:
             last_values={
                 "generation": generation["generation"],
                 **(_leader(generation) if 2 * (generation.get("sync_ms") or 0) > took else {}),
+                **({"by_coordinator": 1} if assigns else {}),
             },
-            lists=_waited_for(generation, _joined_for(generation)),
+            lists={} if assigns else _waited_for(generation, join),
         )
 
 

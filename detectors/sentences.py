@@ -35,7 +35,9 @@ _SENTENCES = {
     " for members that come and go meanwhile].",
     "slow_rebalance": "{of} had {rebalances:# slow rebalance} ({when}): [all waited up to"
     " {sync_ms:duration} for {waited_for:some} to give up partitions. Look at what it does between"
-    " two polls, and when partitions are taken from it|all waited {attempts_ms:duration} at least,"
+    " two polls, and when partitions are taken from it|its coordinator took {assigned_ms:duration}"
+    " to assign. Look whether that broker was away, or is overloaded|all waited"
+    " {attempts_ms:duration} at least,"
     " with {aborted:# attempt} aborted, for members to join or for a leader to assign, and went on"
     " without {not_rejoined:some}. Look in their logs for a poll that took too long, or a crash|all"
     " waited {attempts_ms:duration} at least, with {aborted:# attempt} aborted, for members to join"
@@ -55,11 +57,13 @@ _SENTENCES = {
     "stuck_rebalance": "{of} took {rebalance_ms:duration} at least to rebalance[, with"
     " {aborted:# attempt} aborted] ({when}); its members' rebalance timeout allows"
     " {allowed_ms:duration}."
-    " [Look at {waited_for:some}, that all waited for|Look at {rejoined_last:some}, that re-joined"
+    " [by_coordinator?Look at its coordinator, that took most of that to assign|"
+    "Look at {waited_for:some}, that all waited for|Look at {rejoined_last:some}, that re-joined"
     " last|Look at {not_rejoined:some}, that all waited for and that did not join again|Look at the"
     " leader, {leader:name}, that was to assign|Look for the member that all wait for].",
     "stuck_rebalance still_rebalancing": "{of} has been in {state} for {rebalance_ms:duration}"
-    " at least ({when}); its members' rebalance timeout allows {allowed_ms:duration}. [Look at the"
+    " at least ({when}); its members' rebalance timeout allows {allowed_ms:duration}."
+    " [by_coordinator?Look at its coordinator, that is to assign|Look at the"
     " leader, {leader:name}, that is to assign|Look at {waited_for:some}, that has what others are"
     " to get|Look for the member that all wait for].",
     "stuck_rebalance not_ready": "{of} has been NotReady for {rebalance_ms:duration} ({when}):"

@@ -925,6 +925,40 @@ def test_a_slow_rebalance_names_who_was_waited_for() -> None:
     assert "lead" not in slow(**late, leader_client_id="lead")
 
 
+@pytest.mark.parametrize("group_type", ["consumer", "streams"])
+def test_who_is_slow_to_assign_in_the_new_protocols_is_the_coordinator(group_type: str) -> None:
+    def told(seconds: int) -> dict[str, str]:
+        ended = dict.fromkeys(
+            ("join_completed_at", "join_completed_at_min"), (600 + seconds) * SECOND
+        )
+        late = {"stable_at": (601 + seconds) * SECOND, "rebalance_ms": (seconds + 1) * SECOND}
+        waits = {"waited_for": [{"client_id": "c", "client_host": "/10.0.0.1"}]}
+        story = started("a", "b").then(
+            600, "new_member", joined=["c"], group_type=group_type, **ended, **late, **waits
+        )
+        return {row["kind"]: row["summary"] for row in story.found()}
+
+    assert not told(51)
+    assert told(70)["slow_rebalance"].endswith(
+        ": its coordinator took 70.0 s to assign. Look whether that broker was away, or is"
+        " overloaded."
+    )
+    assert told(400)["stuck_rebalance"].endswith(
+        "Look at its coordinator, that took most of that to assign."
+    )
+
+
+def test_of_a_group_that_is_not_assigned_to_the_coordinator_is_named() -> None:
+    story = started("a", "b").then(600, "new_member", joined=["c"], stable_at=None)
+    story.generations[-1] |= {"group_type": "consumer", "join_completed_at": None}
+    since = {"started_at": 600 * SECOND, "started_at_max": 600 * SECOND, "generation": 2}
+    record = {"record_partition": 0, "record_offset": 2, "record_timestamp": 600 * SECOND}
+    state = {"group_type": "consumer", "state": "Assigning", **since, **record}
+    (row,) = story.found((OPEN_STATE, state), lasts=3600)
+    assert row["label"] == "still_rebalancing"
+    assert row["summary"].endswith("Look at its coordinator, that is to assign.")
+
+
 def test_a_slow_rebalance_with_aborted_attempts_names_no_phase() -> None:
     # Members had joined each attempt, and the leader was to assign: how long which took is unknown.
     late = {"join_completed_at": 646 * SECOND, "join_completed_at_min": 646 * SECOND}
