@@ -256,6 +256,9 @@ class Gap:
     # The same of the first such record behind which no member is known, if nothing was assigned for
     # the epoch.
     emptied: list[int | None] | None = None
+    # The same, and the epoch, of the record with which the last known member left: nothing tells
+    # whether others were there, or the group was Empty.
+    vacant: list[int | None] | None = None
     is_partial: bool = False  # whether records that the state follows from may be missing
     is_gapped: bool = False  # whether records are missing since the open generation began
     has_doubts: bool = False  # whether an open ownership is not known beyond some time

@@ -340,6 +340,7 @@ def _read(state: GroupState, whole: Batch, *, is_upgrade: bool) -> None:
     _end_stays(state, sessions & _came_back(batch, epoch), until, last, when)
     _bear_out(state, batch, epoch, None if is_complete else until)
     _enter_if_known(state, last, when)
+    _note_leaves(state, batch, before)
     follow(
         state,
         state.members,
@@ -478,6 +479,15 @@ def _enter_if_known(state: GroupState, record: Record, when: Moment) -> None:
         state.gap.emptied = state.gap.untold
 
 
+def _note_leaves(state: GroupState, batch: list[Record], before: Container[str]) -> None:
+    """Note since when no known member is there, where records are missing."""
+    left = _named([r for r in batch if _is_member(r) and r.payload is None])
+    is_vacant = not (state.members or state.gap.absent) and all(m in before for m in left)
+    if left:
+        untold = state.gap.untold if state.gap.is_partial and is_vacant else None
+        state.gap.vacant = untold and [*untold, state.epochs.group]
+
+
 # -- where records are missing ---------------------------------------------------------------------
 
 
@@ -495,10 +505,15 @@ def _enter_after_gap(state: GroupState, record: Record, when: Moment) -> None:
     up to when the state lasted for certain is told by the next one.
     """
     before = state.interval
+    if state.gap.vacant is not None and before is not None and state.members:
+        # Who came and went unseen would have left a tombstone: most likely nobody was there.
+        offset, at, earliest, number = state.gap.vacant
+        last, moment = Record(offset or 0, at, "", None, None), Moment(at, earliest, when.at)
+        enter(state, EMPTY, moment, last, generation=number, member_count=0)
     _enter(state, record, when)
     if before is None or state.interval is not before:
         state.gap.untold = None
-    state.gap.emptied, state.gap.is_partial = None, False
+    state.gap.emptied, state.gap.vacant, state.gap.is_partial = None, None, False
 
 
 def _tell_emptied(state: GroupState) -> None:

@@ -908,16 +908,28 @@ def test_an_empty_group_that_is_deleted_behind_a_gap_was_empty_until_then(
     assert (dead["evidence"], dead["started_at"]) == ("exact", log.clock)
 
 
-def test_a_share_group_may_have_been_empty_between_those_who_left_and_those_who_came() -> None:
+@pytest.mark.parametrize("others", [[], ["x"]], ids=["nobody", "another"])
+def test_a_share_group_may_have_been_empty_between_those_who_left_and_those_who_came(
+    others: list[str],
+) -> None:
+    """Whoever came and went unseen has left a tombstone: most likely nobody was there."""
     log = Records().member("a", kind="share").record("share_group_metadata", {"epoch": 13})
     log.wait(HOUR, hole=True)
     left = log.clock
-    log.member("a", kind="share", gone=True).wait(HOUR, hole=True).member("b", kind="share")
+    log.member("a", kind="share", gone=True).wait(HOUR, hole=True)
+    for name in others:
+        log.member(name, kind="share", gone=True).wait(SECOND, hole=True)
+    log.member("b", kind="share")
     log.wait(SECOND, hole=True).member("c", kind="share")
     log.record("share_group_metadata", {"epoch": 16})
     rows = sorted(whole_and_cut(log.log())[STATES], key=lambda r: r["sequence"])
-    assert [(r["state"], r["generation"]) for r in rows] == [("Stable", 13), ("Stable", 16)]
-    assert rows[-1]["started_at_min"] <= left
+    empty = [] if others else [("Empty", 13), ("Stable", 13)]
+    told = [("Stable", 13), *empty, ("Stable", 16)]
+    assert [(r["state"], r["generation"]) for r in rows] == told
+    assert rows[1 if empty else -1]["started_at_min"] <= left
+    for row in rows[1:2] if empty else ():
+        assert (row["started_at"], row["evidence"]) == (left, "bounded")
+        assert row["started_at_max"] == row["ended_at"]
 
 
 def test_a_group_that_is_deleted_with_members_and_nothing_missing_was_deleted_then() -> None:
