@@ -309,10 +309,12 @@ class _Follower:
             return
         ended = _first_of(generation, "stable_at", "join_completed_at")
         values = {"last_generation": last["generation"], "last_group_type": last["group_type"]}
+        # Of others, what is told of their offsets says whether that matters.
+        severity = WARNING if last["group_type"] == "share" else INFO
         self._findings.add(
             Hit(
                 "group_recreated",
-                INFO,
+                severity,
                 *(at, at if ended is None else ended, Position.of(generation)),
                 sums={"times": 1},
                 last_values={**values, "group_type": generation["group_type"]},
