@@ -453,7 +453,8 @@ def _ghosts(generation: Row) -> list[str]:
 def _slow_rebalance(seen: _Rebalance) -> Iterator[Hit]:
     """Find join and sync phases that took long."""
     generation, limit = seen.generation, seen.limits["slow_rebalance"]
-    join, sync = _joined_for(generation, _told_at(seen)), generation.get("sync_ms") or 0
+    (began, ended, record), told_at = seen.span, _told_at(seen)
+    join, sync = _joined_for(generation, told_at), generation.get("sync_ms") or 0
     # In the new protocols nobody joins: the coordinator assigns, and members give partitions up one
     # after the other, as they poll.
     is_classic = generation["group_type"] == "classic"
@@ -461,7 +462,10 @@ def _slow_rebalance(seen: _Rebalance) -> Iterator[Hit]:
     is_late = sync > limit["sync_ms" if is_classic else "reconciliation_ms"]
     if join > longest or is_late:
         took = {"join_ms" if is_classic else "assigned_ms": join} if join > longest else {}
-        if took and (aborted := _aborted_for_certain(generation)):
+        if took and told_at is not None:
+            # Until who was told to give something up had done so, nobody was to join.
+            took, began = {"handover_ms": join}, min(began, told_at)
+        elif took and (aborted := _aborted_for_certain(generation)):
             # In each attempt that was given up the members had joined, and the leader was to assign
             # (ClassicGroup.initNextGeneration): which of it took how long no record tells.
             took = {"attempts_ms": join, "aborted": aborted}
@@ -474,7 +478,7 @@ def _slow_rebalance(seen: _Rebalance) -> Iterator[Hit]:
         yield Hit(
             "slow_rebalance",
             WARNING,
-            *seen.span,
+            *(began, ended, record),
             label="first_start" if generation["cause"] == "group_created" else None,
             sums={"rebalances": 1},
             maxima=dict(took),

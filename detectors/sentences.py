@@ -52,6 +52,13 @@ _SENTENCES = {
     " {join_ms:duration} at least to join. Look at what the slowest member does between two polls,"
     " and whether {left_meanwhile:some}, that left, had died|members took"
     " {join_ms:duration} at least to join. Look at what the slowest member does between two polls|"
+    "partitions took {handover_ms:duration} at least from one member to another, and the assignment"
+    " took up to {sync_ms:duration}. Look at what the slowest member does when partitions are taken"
+    " from it, and at its leader, {leader:name}|partitions took {handover_ms:duration} at least"
+    " from one member to another, {rejoined_last:some} the last to join. Look at what it does"
+    " between two polls, and when partitions are taken from it|partitions took"
+    " {handover_ms:duration} at least from one member to another. Look at what the slowest member"
+    " does between two polls, and when partitions are taken from it|"
     "the assignment took up to {sync_ms:duration}. Look in the log of the leader, {leader:name}|"
     "the assignment took up to {sync_ms:duration}. Look at the members' logs].",
     "stuck_rebalance": "{of} took {rebalance_ms:duration} at least to rebalance[, with"

@@ -358,6 +358,11 @@ def test_what_a_member_gave_up_and_another_gets_late_is_told(
     log.wait(ms).classic(3, last, **step)
     tables = whole_and_cut(working(log, MINUTE, 0, 1).log())
     assert ("slow_rebalance" in alarms(tables, log.clock)) == told
+    if told:
+        # It begins when `a` was told to, which is not when the members were to join.
+        (alarm,) = detected_history(tables, log.clock)
+        assert alarm["ended_at"] - alarm["started_at"] == pytest.approx(ms, abs=SECOND)
+        assert "partitions took 50.0 s at least from one member to another." in alarm["summary"]
 
 
 @pytest.mark.parametrize(
