@@ -12,7 +12,8 @@ one drained before, and previews of branches.
 
 A group that starts again after it had been empty disturbs nobody. It restarts if that comes soon
 after it ended, and starts on schedule if that comes by the clock, however long its work took. It is
-scaled to nothing and back if it had run for a while, and none of its former clients starts it.
+scaled to nothing and back if it had run for a while, was empty for half a minute, and none of its
+former clients starts it.
 """
 
 from __future__ import annotations
@@ -40,8 +41,9 @@ _SCALE_OUT_MS = MINUTE_MS
 # of one that was there for so long was moved, scaled or deployed.
 _SERVED_MS = 10 * MINUTE_MS
 # An autoscaler leaves what it has started alone for five minutes (cooldownPeriod of KEDA, the
-# stabilization window of Kubernetes), and then starts other pods.
-_SCALED_DOWN_MS = 5 * MINUTE_MS
+# stabilization window of Kubernetes), and then starts other pods. It has stopped the last one by
+# then, and looks again after half a minute (pollingInterval).
+_SCALED_DOWN_MS, _LOOKS_AGAIN_MS = 5 * MINUTE_MS, MINUTE_MS // 2
 # One restart of a deployment follows the other within minutes.
 _PASS_ENDS_MS = 10 * MINUTE_MS
 # Whose slots restart for the third time without a long pause is not being deployed, however long it
@@ -270,6 +272,7 @@ class SlotChanges:
         starts: list[tuple[int, int | None]] = memory.get("starts", [])
         ran = emptied - starts[-1][0] if starts and emptied is not None else 0
         is_scaled = ran >= _SCALED_DOWN_MS and former is not None and not self.starts_again
+        is_scaled &= idle is None or idle >= _LOOKS_AGAIN_MS
         remember(memory, "starts", (self._at, idle), _STARTS)
         if idle is None or idle > _BACKOFF_MS or is_scaled or _is_on_schedule(memory["starts"]):
             return 0

@@ -398,7 +398,12 @@ def _trigger(hour: list[Row], sessions: list[list[int | None]], generation: Row)
 def _aborted_rebalances(seen: _Rebalance) -> Iterator[Hit]:
     """Find rebalances that began again before they were done."""
     generation, at, limit = seen.generation, seen.span[0], seen.limits["aborted_rebalances"]
-    aborted = _aborted_for_certain(generation)
+    aborted, memory = _aborted_for_certain(generation), seen.memory
+    # Members of a deployment or a scale-out follow each other, each with an attempt or without.
+    since = memory.get("attempted_at")
+    goes_on = since is not None and at - since <= _ATTEMPTS_MS
+    if goes_on and any(generation.get(f"members_{what}") for what in _CHANGES):
+        memory["attempted_at"] = at
     if not aborted or generation["group_type"] != "classic":
         return
     # Members that start together may each restart the first rebalance, and those that stop together
@@ -411,8 +416,8 @@ def _aborted_rebalances(seen: _Rebalance) -> Iterator[Hit]:
     hour[:] = [e for e in hour if e[0] >= at - HOUR_MS]
     if disturbs:
         # A deployment or a scale-out counts as one.
-        goes_on = bool(hour) and at - hour[-1][0] <= _ATTEMPTS_MS
         times = (0 if goes_on else 1) if _is_explained(seen, aborted) else aborted
+        memory["attempted_at"] = at
         hour.append([at, times, _come_and_gone(generation)])
     times, severity = sum(n for _, n, _ in hour), INFO
     if disturbs and times >= limit["warning_an_hour"]:

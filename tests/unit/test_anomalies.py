@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from copy import deepcopy
 from itertools import pairwise
 from typing import Any
@@ -272,10 +272,10 @@ def test_a_client_that_is_started_again_whenever_it_ends_is_a_storm() -> None:
     assert alone(*((work, 300 - work) for work in _WORK), *[(5, 10)] * 6) == {"rebalance_storm"}
 
 
-def _scaled(there: float, name: str = "pod-{n}") -> set[str]:
+def _scaled(there: float, name: str = "pod-{n}", aways: Sequence[int] = _WORK) -> set[str]:
     """Return what is found of a group that ran so long each time, by who came back each time."""
     story = started("pod-0")
-    for n, away in enumerate(_WORK * 2):
+    for n, away in enumerate([*aways] * 2):
         story.then(there, "member_left", left=[name.format(n=n)])
         story.then(away, "new_member", joined=[name.format(n=n + 1)])
     return kinds(story.found(lasts=60))
@@ -287,6 +287,8 @@ def test_a_group_that_is_scaled_to_nothing_and_back_is_no_storm() -> None:
     # Pods that do not last fail, whatever their names; one that is back is started again.
     assert _scaled(200) == {"rebalance_storm"}
     assert _scaled(330, "pod-0") == {"rebalance_storm"}
+    # Pods that are replaced at once are none that an autoscaler had stopped.
+    assert _scaled(560, aways=[away // 6 for away in _WORK]) == {"rebalance_storm"}
 
 
 def test_of_several_that_start_a_group_again_one_that_was_there_is_enough() -> None:
@@ -835,6 +837,17 @@ def test_a_deployment_whose_leader_assigns_slowly_begins_again_once() -> None:
 
     assert told(1) == {"info"}
     assert told(3) == {"critical"}
+
+
+@pytest.mark.parametrize(("apart", "severity"), [(75, "info"), (150, "warning")])
+def test_a_deployment_goes_on_where_it_does_not_begin_again(apart: int, severity: str) -> None:
+    story = started(*"abcdefgh")
+    for number, name in enumerate("abcdefgh"):
+        attempts = {"aborted_generations": number % 2}
+        story.then(apart, "member_restarted", restarted=[name], **attempts)
+        story.then(5, "cooperative_follow_up")
+    found = [r["severity"] for r in story.found() if r["kind"] == "aborted_rebalances"]
+    assert found == [severity]
 
 
 @pytest.mark.parametrize(
