@@ -215,7 +215,7 @@ class SlotChanges:
         if slot is not None and is_taken:
             former, joined = self._members[fresh["member_id"]]
             del self._slots[former]
-            self._restart(slot, fresh, successor)
+            self._restart(slot, fresh, successor, came_first=not is_itself)
             self._members[fresh["member_id"]] = (slot, joined)
         if is_itself:
             self._returns({**member, "member_id": fresh["member_id"]}, returns, since=self._at)
@@ -306,10 +306,13 @@ class SlotChanges:
             return min(own, key=lambda name: (not self._was_in(name, member), int(name)))
         return max(self._free, key=lambda n: (self._slots[n]["left"], int(n)), default=None)
 
-    def _restart(self, name: str, member: Row, client: str) -> None:
-        """Let a member take over a slot, and note how often the slot restarted."""
+    def _restart(self, name: str, member: Row, client: str, *, came_first: bool = False) -> None:
+        """Let a member take over a slot, and note how often the slot restarted.
+
+        Another client may have come first, before the one that it replaces left.
+        """
         slot = self._slots[name]
-        is_deployed = self._is_deployed(name)
+        is_deployed = self._is_deployed(name, came_first=came_first and client != slot["client"])
         is_among_others = self._restarts_among_others(name, *slot["restarts"][-1:])
         is_chosen = self._is_added(name, member) or self._is_taken_over(slot, client)
         if slot["left"] is not None:
@@ -375,11 +378,13 @@ class SlotChanges:
         self._memory["restarted"] = {"slot": name, "at": self._at, "other": other}
         return since is not None and other > since
 
-    def _is_deployed(self, name: str) -> bool:
+    def _is_deployed(self, name: str, *, came_first: bool) -> bool:
         """Return whether a restart is of a further pass over the slots within the hour.
 
         A pass restarts each slot once, without a long pause. It is a deployment if hardly a member
-        is there from before, and the next one begins no sooner than a slot followed the other.
+        is there from before, and the next one begins no sooner than a slot followed the other. Who
+        comes before the one that it replaces was put there, and may be of a third one: a release is
+        taken back, and made again.
         """
         now: Row | None = self._memory.get("pass")
         if now is None or name in now["slots"] or self._at - now["last"] > _PASS_ENDS_MS:
@@ -391,9 +396,13 @@ class SlotChanges:
             self._memory["deployments"] = done
             now = {"slots": [], "since": self._at, "last": self._at, "longest_gap": 0}
             again = [t for t in self._memory.get("rollbacks", []) if t >= since - _WINDOW_MS]
-            now["is_rollback"] = is_deployment and len(done) == 1 and len(again) < _ROLLBACKS
-            self._memory["rollbacks"] = [*again, *([self._at] if now["is_rollback"] else [])]
-            self._memory["pass"] = now
+            now["follows"] = len(done) if is_deployment and len(again) < _ROLLBACKS else 0
+            now["is_rollback"] = False
+            self._memory["rollbacks"], self._memory["pass"] = again, now
+        is_in_time = now["follows"] == 1 or (now["follows"] == _ROLLBACKS and came_first)
+        if is_in_time and not now["is_rollback"]:
+            now["is_rollback"] = True
+            self._memory["rollbacks"].append(self._at)
         now["slots"].append(name)
         now["longest_gap"] = max(now["longest_gap"], self._at - now["last"])
         now["last"] = max(now["last"], self._at)

@@ -213,6 +213,26 @@ def test_a_canary_and_a_rollback_of_members_with_new_names_are_no_storm() -> Non
     assert not kinds(story.found())
 
 
+@pytest.mark.parametrize(
+    ("releases", "comes_first", "is_storm"),
+    [(3, True, False), (3, False, True), (4, True, True)],
+    ids=["a hot fix", "pods that fail in turns", "a fourth"],
+)
+def test_a_release_may_be_taken_back_and_made_again(
+    releases: int,
+    comes_first: bool,  # noqa: FBT001
+    is_storm: bool,  # noqa: FBT001
+) -> None:
+    story = started(*(f"v0-{n}" for n in range(6))).then(600, "probing")
+    for version in range(1, releases + 1):
+        for number in range(6):
+            steps = [{"joined": [f"v{version}-{number}"]}, {"left": [f"v{version - 1}-{number}"]}]
+            for step in steps if comes_first else steps[::-1]:
+                story.then(15, "member_left" if "left" in step else "new_member", **step)
+        story.then(1260 if version == 2 else 300, "probing")
+    assert ("rebalance_storm" in kinds(story.found())) == is_storm
+
+
 @pytest.mark.parametrize("names", ["ab", "abcde"])
 def test_one_place_that_restarts_behind_a_deployment_is_a_storm(names: str) -> None:
     story = restarting(started(*names), *names, down=5, up=20)
