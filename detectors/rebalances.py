@@ -61,6 +61,9 @@ _LONGEST_BURST_MS = _TEN_MINUTES_MS
 _SERIES_MS, _LONGEST_SERIES_MS = 3 * MINUTE_MS, 30 * MINUTE_MS
 # So soon one member of a deployment follows the other that made the group begin again.
 _ATTEMPTS_MS = 2 * MINUTE_MS
+# Longer times to poll do not fit into an hour often enough. Who leaves when such a time is over was
+# there for no less, but for what the times of a rebalance are off, and not for much more.
+_LONG_POLL_MS, _NEARLY_OVER, _JUST_OVER = 20 * MINUTE_MS, 0.97, 1.1
 # So many recent sessions and rebalances decide which kind of members causes a storm.
 _SESSIONS, _RECENT = 50, 50
 # Members of a share group that stay for so long have read their share, and nobody waits for them.
@@ -736,6 +739,47 @@ def _member_flapping(seen: _Rebalance) -> Iterator[Hit]:
             ).counted("returns", times)
 
 
+def _polls_too_late(seen: _Rebalance) -> Iterator[Hit]:
+    """Find clients that leave each time when their time to poll is over, however long that is.
+
+    Of times that fit into an hour often enough, `_member_flapping` tells.
+    """
+    generation, (at, ended, record) = seen.generation, seen.span
+    stays: dict[str, Row] = {
+        client: stay
+        for client, stay in seen.memory.get("stays", {}).items()
+        if at - stay["since"] <= 2 * stay["timeout_ms"]
+    }
+    seen.memory["stays"] = stays
+    joined, left, replaced = (generation.get(f"members_{what}") or () for what in _CHANGES)
+    for member in (*left, *replaced):
+        if (stay := stays.get(host_of(member))) is None:
+            continue
+        is_over = _NEARLY_OVER <= (at - stay["since"]) / stay["timeout_ms"] <= _JUST_OVER
+        stay["over"] = [*stay["over"], [at, *record]] if is_over else []
+        times, limit = len(stay["over"]), seen.limits["member_flapping"]["returns_an_hour"]
+        if times >= limit:
+            began, *first = stay["over"][0]
+            yield Hit(
+                "member_flapping",
+                WARNING,
+                *(began, ended, record, 2 * stay["timeout_ms"]),
+                first=Position(*first),
+                subject=host_of(member),
+                label="polls_too_late",
+                sums={"returns": 1},
+                initial_sums={"returns": times},
+                last_values={"timeout_ms": stay["timeout_ms"]},
+            )
+    for member in (*joined, *replaced):
+        timeout, over = member.get("rebalance_timeout_ms") or 0, []
+        if (stay := stays.pop(host_of(member), None)) is not None:
+            over = stay["over"]
+        if timeout >= _LONG_POLL_MS and generation.get("protocol_type") != "connect":
+            since = generation.get("stable_at") or ended
+            stays[host_of(member)] = {"since": since, "timeout_ms": timeout, "over": over}
+
+
 def _leader_rejoin_loop(seen: _Rebalance) -> Iterator[Hit]:
     """Find leaders that start a rebalance again and again, though nobody came or went."""
     if seen.generation["cause"] != "leader_rejoined":
@@ -783,7 +827,7 @@ def _protocol_change(seen: _Rebalance) -> Iterator[Hit]:
 
 _DETECTORS = (
     *(_rebalance_storm, _aborted_rebalances, _slow_rebalance, _stuck_rebalance, _member_flapping),
-    *(_never_stable, _leader_rejoin_loop, _protocol_change),
+    *(_polls_too_late, _never_stable, _leader_rejoin_loop, _protocol_change),
 )
 
 

@@ -898,6 +898,36 @@ def test_members_that_leave_after_minutes_are_slow_if_they_come_back(is_scaled: 
     assert all((r["label"] == "slow_members") != is_scaled for r in storms)
 
 
+@pytest.mark.parametrize(
+    ("minutes", "timeout", "is_told"),
+    [
+        ((30.4, 30.2, 31), 30, True),
+        ((30.4, 30.2), 30, False),
+        ((30.4, 44, 31, 33.5), 30, False),
+        ((60, 60, 60, 60), 30, False),  # as with a new certificate
+        ((15.2, 15.1, 15.6), 15, False),  # the storm tells
+    ],
+)
+def test_who_leaves_whenever_a_long_time_to_poll_is_over_is_told(
+    minutes: tuple[float, ...],
+    timeout: int,
+    is_told: bool,  # noqa: FBT001
+) -> None:
+    story = started("a", "b").then(300, "new_member", joined=["slow"])
+    for stays in minutes:
+        for member in story.generations[-1]["members_joined"]:
+            member["rebalance_timeout_ms"] = timeout * MINUTE_MS
+        story.then(stays * 60, "member_left", left=["slow"])
+        story.then(200, "new_member", joined=["slow"])
+    told = [r for r in story.found() if r["label"] == "polls_too_late"]
+    assert bool(told) == is_told
+    for row in told:
+        assert row["severity"] == "warning"
+        assert (
+            "left 3 times in a row when its rebalance timeout, 30 min, was over" in row["summary"]
+        )
+
+
 def test_a_storm_of_an_hour_begins_with_the_first_that_counts() -> None:
     story = started("a", "b", "c").then(1200, "probing")
     for _ in range(4):  # further apart than a series is
