@@ -36,6 +36,9 @@ _SHOWN = 3
 _UNUSUAL_PAUSE = 1.25
 # So many pauses show a rhythm.
 _PAUSES = 2
+# A clock's pause is shorter than usual by this at least, and by so many times what they differ by.
+_EXACT_MS = 300
+_SPREADS = 4
 # So many of the last rebalances with a member that exceeds its time to poll show that it is usual.
 _OVERDUE = 3
 # Of these, one that committed in the background until it left.
@@ -189,7 +192,8 @@ def _since_farewell(
     # so before its time was going; of another, its last commit may have been long before.
     gone = {m: last for m, (last, *_) in state.commits.by_member.items() if m not in members}
     early, since = _rejoined(state, end, gone), end - heartbeat * _UNUSUAL_PAUSE
-    last = [at for m, at in gone.items() if m in early or at >= since]
+    left = {m: last + _unnoticed(state.members[m]) for m, last in gone.items()}
+    last = [at for m, at in left.items() if at <= end and (m in early or at >= since)]
     if not last:
         return lasted
     # Where somebody joined as well, either may have come first.
@@ -217,18 +221,17 @@ def _as_polls_were_due(
     stay = {m: r for m, r in state.commits.by_member.items() if m in members}
     young = _young(state, end)
     first = min([due, *(last for last, *_ in stay.values())])
+    is_at_once = len(stay) >= _TOGETHER and _are_together(_rejoined(state, end, stay), len(stay))
     if is_due and not comes_another:
         began = due
     elif not comes_another or not is_usual or len(young) <= len(state.members) / 2:
         return None
-    elif len(stay) >= _TOGETHER and (
-        end - first <= _HEARTBEAT_MS or _are_together(_rejoined(state, end, stay), len(stay))
-    ):
+    elif is_at_once or (len(stay) >= _TOGETHER and end - first <= _HEARTBEAT_MS):
         return None  # they re-joined at once, as in a deployment, or when a session had ended
     else:
         began = since + (first - since) // _BEGAN
     # Who commits as it polls re-joined within a heartbeat; so did who has been there for long.
-    polls = stay.keys() - (young if _commit_unpolled(state) else set())
+    polls = stay.keys() - (young if _commit_unpolled(state) and not is_at_once else set())
     return max(began, end - _waited_for_polls(state, end, polls))
 
 
@@ -238,9 +241,9 @@ def _waited_for_polls(state: GroupState, end: int, member_ids: Container[str]) -
     waited = [
         end - rejoined[m] if m in rejoined else max(longest, end - last)
         for m, (last, moments, longest, *_) in state.commits.by_member.items()
-        if m in member_ids and moments > _PAUSES
+        if m in member_ids and (m in rejoined or moments > _PAUSES)
     ]
-    return _HEARTBEAT_MS + min(waited, default=end)
+    return round(_HEARTBEAT_MS * _UNUSUAL_PAUSE) + min(waited, default=end)
 
 
 def _polls_due(
@@ -254,9 +257,7 @@ def _polls_due(
         # That timeout of a worker of Connect is another.
         if member_id in members or not timeout or member.worker is not None:
             continue
-        # A static member does not leave: its session ends (AbstractCoordinator.maybeLeaveGroup).
-        if member.group_instance_id is not None:
-            timeout += member.session_timeout_ms or 0
+        timeout += _unnoticed(member)
         # All polled as they got their assignment; who commits what it has read as it polls, by its
         # last commit, too. Who commits by a clock in the background goes on until it leaves.
         polled = state.commits.by_member.get(member_id, [since])[0]
@@ -268,6 +269,12 @@ def _polls_due(
             yield max(since + timeout, polled + beat // 2)
         else:
             yield polled + timeout
+
+
+def _unnoticed(member: Member) -> int:
+    """Return for how long Kafka takes a member that has left to be there."""
+    # A static member does not leave: its session ends (AbstractCoordinator.maybeLeaveGroup).
+    return 0 if member.group_instance_id is None else member.session_timeout_ms or 0
 
 
 def _left_unpolled(state: GroupState, since: int, member_id: str) -> bool:
@@ -593,10 +600,19 @@ def _rejoined(state: GroupState, end: int, members: Container[str]) -> dict[str,
     # another process may be configured otherwise.
     rhythms = {m: r for m, r in state.commits.by_member.items() if m in members and r[0] <= end}
     return {
-        member_id: last
-        for member_id, (last, moments, *_, pause) in rhythms.items()
-        if moments > 1 and pause * _UNUSUAL_PAUSE < _beat_of(state, member_id)
+        member_id: rhythm[0]
+        for member_id, rhythm in rhythms.items()
+        if rhythm[1] > 1 and rhythm[4] < _beat_of(state, member_id) - _slack(rhythm)
     }
+
+
+def _slack(rhythm: list[int]) -> float:
+    """Return by how much a member's last pause may be shorter than usual by chance."""
+    _, moments, longest, shortest, pause = rhythm
+    usual = pause * (_UNUSUAL_PAUSE - 1)
+    # A clock is as exact as its pauses are equal, if there were enough of them.
+    exact = max(_EXACT_MS, _SPREADS * (longest - shortest))
+    return min(usual, exact) if moments > _SHOWN else usual
 
 
 def _beat(rhythm: list[int]) -> int | None:

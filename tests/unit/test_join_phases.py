@@ -545,3 +545,47 @@ def test_who_commits_at_equal_distances_learns_of_a_rebalance_between_two_commit
     log.wait(46 * SECOND).classic(2, {"a": [0], "b": [1], "d": [2]})
     row = generations(whole_and_cut(working(log, MINUTE, 0, 1, 2).log()))[-1]
     assert row["join_started_at"] == silent + (EVERY - 3 * SECOND) // 2
+
+
+@pytest.mark.parametrize(
+    ("pauses", "is_shown"), [((60, 60), True), ((54, 60), False)], ids=["a clock", "not as exact"]
+)
+def test_who_commits_a_little_before_its_time_has_rejoined_if_its_clock_is_exact(
+    pauses: tuple[int, int],
+    is_shown: bool,  # noqa: FBT001
+) -> None:
+    """`c` re-joins when it is done, two thirds of a minute later."""
+    members = {"a": [0], "b": [1], "c": [2]}
+    log = Records().created().wait(3 * SECOND).classic(1, members)
+    for pause in pauses * 5:
+        log.wait(pause * SECOND).commit(partition=0).commit(partition=1).commit(partition=2)
+    early = log.wait(52 * SECOND).commit(partition=0).commit(partition=1).clock
+    log.wait(40 * SECOND).commit(partition=2).classic(2, members)
+    row = generations(whole_and_cut(working(log, 2 * MINUTE, 0, 1, 2).log()))[-1]
+    assert row["join_started_at"] == early if is_shown else row["join_ms"] < 10 * SECOND
+
+
+@pytest.mark.parametrize("session", [10, 50], ids=["over", "of an administrator"])
+def test_a_static_member_that_stops_begins_a_rebalance_when_its_session_is_over(
+    session: int,
+) -> None:
+    """Kafka takes it to be there until then, unless somebody removes it."""
+    log = Records().created().wait(3 * SECOND)
+    log.classic(1, {"a": [0], "b": [1]}, instance="i", session_timeout_ms=session * SECOND)
+    for _ in range(9):
+        log.wait(MINUTE).commit(partition=0).commit(partition=1)
+    left = log.wait(20 * SECOND).commit(partition=0).clock
+    log.wait(12 * SECOND).commit(partition=1).classic(2, {"b": [0, 1]}, took=0)
+    row = generations(whole_and_cut(log.log()))[-1]
+    over = left + session * SECOND
+    assert row["join_started_at"] == over if session == 10 else row["join_ms"] < 3 * SECOND
+
+
+def test_who_commits_before_its_time_shows_how_long_it_is_since_a_slow_member_left() -> None:
+    """`a-4` polls for some seconds before it does no more, and its commit is not due yet."""
+    log = Records().created().wait(3 * SECOND).classic(1, {"a-0": [0], "b": [1]})
+    for number in range(1, 6):
+        for pause in (250_010, 70_000 if number == 5 else 250_000):
+            log.wait(pause).commit(partition=1)
+        log.wait(2 * SECOND).classic(number + 1, {f"a-{number}": [0], "b": [1]}, took=0)
+    assert generations(whole_and_cut(log.log()))[-1]["join_ms"] < 10 * SECOND
