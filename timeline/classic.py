@@ -71,6 +71,7 @@ def read(state: GroupState, record: Record, *, is_complete: bool, is_cut: bool) 
 
 def _finish_record(state: GroupState, record: Record) -> None:
     state.usual_pause = estimate.usual_pause(state)
+    state.begins_anew = estimate.begins_anew(state)
     state.beats = estimate.beats(state)
     state.commits = Commits()
     state.live = []

@@ -64,7 +64,7 @@ def note(state: GroupState, chunk: CommitChunk) -> None:
         known = by_member.get(member)
         if known is None:
             pause = 0 if since is None else max(0, time - since)
-            by_member[member] = [time, 1, pause, 0, pause]
+            by_member[member] = [time, 1, pause, 0, pause, pause]
         elif time > known[0]:
             _go_on(known, time)
     commits.last = last
@@ -72,12 +72,12 @@ def note(state: GroupState, chunk: CommitChunk) -> None:
 
 def _go_on(known: list[int], time: int) -> None:
     """Note the next commit of a member; see `Commits.by_member`."""
-    last, moments, longest, shortest, before = known
+    last, moments, longest, shortest, before, _ = known
     pause = time - last
     if pause > _ROUND_MS:
         if moments > 1:
             shortest = min(shortest or before, before)
-        known[1:] = moments + 1, max(longest, pause), shortest, pause
+        known[1:5] = moments + 1, max(longest, pause), shortest, pause
     known[0] = time
 
 

@@ -321,7 +321,7 @@ def _pause(
     since = in_state_since(state)
     if since is None:
         return 0
-    rhythms = {m: state.commits.by_member.get(m, [since, 1, 0, 0, 0]) for m in _working(state)}
+    rhythms = {m: state.commits.by_member.get(m, [since, 1, 0, 0, 0, 0]) for m in _working(state)}
     stay = {m: r for m, r in rhythms.items() if m in members or missing}
     stay = _may_wait(state, end, stay, earliest)
     quiet = [(last, usual, member_id) for member_id, last, usual in _quiet(state, end, stay)]
@@ -354,7 +354,7 @@ def _stood_still(state: GroupState, end: int, missing: int) -> bool:
     since = in_state_since(state)
     least = min(_timeouts(state), default=0) + _HEARTBEAT_MS
     is_all = since is not None and end - since <= least * (missing + 1)
-    return is_all or _second(_rejoined(state, end, state.members)) is not None
+    return is_all or _second(_before_time(state, end, state.members)) is not None
 
 
 def _timeouts(state: GroupState) -> set[int]:
@@ -493,7 +493,7 @@ def _fell_silent(
         _, gone, by = _since_one_left(state, end, members)
         if gone is not None:
             return _shown(state, [gone], by, rhythms[gone][2])
-        return _together(state, _rejoined(state, end, stay))
+        return _together(state, _before_time(state, end, stay))
     by = min(last + usual for _, last, usual in quiet)
     return _shown(state, [m for m, *_ in quiet], min(by, end), max(usual for *_, usual in quiet))
 
@@ -594,7 +594,25 @@ def _overdue(state: GroupState, end: int, members: dict[str, Member]) -> int:
 
 
 def _rejoined(state: GroupState, end: int, members: Container[str]) -> dict[str, int]:
-    """Return which of the members committed before their time, and when: as they re-joined."""
+    """Return which of the members committed before their time, and when: as they re-joined.
+
+    Where clocks begin with the assignment, that may be what they commit first. No alarm rests on
+    this: another process may be configured otherwise.
+    """
+    usual = max(state.beats.values(), default=0)
+    return _before_time(state, end, members) | {
+        m: last
+        for m, (last, moments, _, _, pause, _) in state.commits.by_member.items()
+        if m in members
+        and last <= end
+        and moments == 1
+        and state.begins_anew
+        and pause * _UNUSUAL_PAUSE < state.beats.get(m, usual)
+    }
+
+
+def _before_time(state: GroupState, end: int, members: Container[str]) -> dict[str, int]:
+    """Return which of the members made a pause too short for them, and until when."""
     # By time they commit at equal distances, and once more before they give partitions up
     # (ConsumerCoordinator.onJoinPrepare). Not all clients count from when they got them anew; and
     # another process may be configured otherwise.
@@ -608,7 +626,7 @@ def _rejoined(state: GroupState, end: int, members: Container[str]) -> dict[str,
 
 def _slack(rhythm: list[int]) -> float:
     """Return by how much a member's last pause may be shorter than usual by chance."""
-    _, moments, longest, shortest, pause = rhythm
+    _, moments, longest, shortest, pause, _ = rhythm
     usual = pause * (_UNUSUAL_PAUSE - 1)
     # A clock is as exact as its pauses are equal, if there were enough of them.
     exact = max(_EXACT_MS, _SPREADS * (longest - shortest))
@@ -617,7 +635,7 @@ def _slack(rhythm: list[int]) -> float:
 
 def _beat(rhythm: list[int]) -> int | None:
     """Return how long a member pauses between two commits, if it is always as long."""
-    _, moments, longest, shortest, pause = rhythm
+    _, moments, longest, shortest, pause, _ = rhythm
     if moments > _PAUSES:
         return shortest if longest <= shortest * _UNUSUAL_PAUSE else None
     # Two of a clock that begins as the group is stable: by chance they are hardly as long.
@@ -632,6 +650,18 @@ def _beat_of(state: GroupState, member_id: str) -> int:
 def beats(state: GroupState) -> dict[str, int]:
     """Return how long members pause between two commits, of those that always pause as long."""
     return {m: ms for m in state.members if (ms := _beat_of(state, m))}
+
+
+def begins_anew(state: GroupState) -> bool:
+    """Return whether the clocks by which members commit begin with the assignment."""
+    # By chance the first pause is hardly as long as the others. Without any of them, what was known
+    # holds.
+    shown = [
+        abs(first - pause) <= _SLOWER_MS
+        for m, (_, moments, *_, first) in state.commits.by_member.items()
+        if moments > _PAUSES and m in state.members and (pause := _beat_of(state, m))
+    ]
+    return all(shown) if shown else state.begins_anew
 
 
 def usual_pause(state: GroupState) -> int | None:

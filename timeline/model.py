@@ -73,7 +73,7 @@ class Commits:
     last: int | None = None  # time of the last commit
     # Of each member whose partitions were committed, when they were last, at how many moments, and
     # the longest pause before one of these since the state began; then the shortest one, without
-    # the first and the last, and the last one.
+    # the first and the last, the last one, and the first one.
     by_member: dict[str, list[int]] = field(default_factory=dict)
     # Hashes of the partitions whose offset went though a member owned them.
     deleted: list[int] = field(default_factory=list)
@@ -305,6 +305,8 @@ class GroupState:
     # Of each member the pause between two of its commits, in the last generation in which it was
     # always as long.
     beats: dict[str, int] = field(default_factory=dict)
+    # Whether these begin anew with each assignment.
+    begins_anew: bool = False
     # Of the last rebalances, whether a member had exceeded its time to poll: 2 if it had committed
     # in the background until then.
     overdue: list[int] = field(default_factory=list)

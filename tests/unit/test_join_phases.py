@@ -153,27 +153,28 @@ def test_all_wait_for_a_busy_member_since_another_left(case: str) -> None:
     assert alarms(tables, log.clock) == (["slow_rebalance"] if case == "busy" else [])
 
 
-@pytest.mark.parametrize("case", ["two", "one", "anytime", "first", "apart", "hole"])
+@pytest.mark.parametrize("case", ["two", "one", "anytime", "first", "anew", "apart", "hole"])
 def test_members_that_commit_before_their_time_have_rejoined(case: str) -> None:
     log = Records().created().wait(3 * SECOND).classic(1, {"a": [0], "b": [1], "c": [2]})
     for number in range(9):
-        log.wait((40 + 20 * (number % 2) if case == "anytime" else 60) * SECOND)
+        is_short = (case == "anytime" and number % 2 == 0) or (case == "first" and number == 0)
+        log.wait((40 if is_short else 60) * SECOND)
         for partition in range(3):
             log.commit(partition=partition)
-    if case == "first":  # of a client that counts on from before the assignment
+    if case in ("first", "anew"):  # of a client that counts on from before the assignment, or not
         log.classic(2, {"a": [0], "b": [1], "c": [2]})
     early = log.wait(20 * SECOND, hole=case == "hole").commit(partition=0).clock
     by = log.wait((5 if case == "apart" else 1) * SECOND).clock
     if case != "one":
         log.commit(partition=1)
     # `c` is busy, and re-joins when it is done.
-    number = 3 if case == "first" else 2
+    number = 3 if case in ("first", "anew") else 2
     log.wait(50 * SECOND).commit(partition=2).classic(number, {"a": [0], "b": [1], "c": [2]})
     end = log.clock - 10
     tables = whole_and_cut(working(log, 2 * MINUTE, 0, 1, 2).log())
     row = generations(tables)[-1]
     is_shown = case == "two"
-    if case in ("two", "one", "apart"):
+    if case in ("two", "one", "anew", "apart"):
         assert row["join_started_at"] == early
     else:
         assert row["join_ms"] < 10 * SECOND
@@ -589,3 +590,22 @@ def test_who_commits_before_its_time_shows_how_long_it_is_since_a_slow_member_le
             log.wait(pause).commit(partition=1)
         log.wait(2 * SECOND).classic(number + 1, {f"a-{number}": [0], "b": [1]}, took=0)
     assert generations(whole_and_cut(log.log()))[-1]["join_ms"] < 10 * SECOND
+
+
+@pytest.mark.parametrize("pause", [20, 60], ids=["early", "in time"])
+def test_who_is_new_has_rejoined_as_it_commits_for_the_first_time_if_clocks_begin_anew(
+    pause: int,
+) -> None:
+    """`c` died, and `e` is there before its session is over; `b` was killed and is back as `d`."""
+    log = Records().created().wait(3 * SECOND).classic(1, {"a": [0], "b": [1], "c": [2]})
+    for _ in range(9):
+        log.wait(MINUTE).commit(partition=0).commit(partition=1).commit(partition=2)
+    log.classic(2, {"a": [0], "c": [2], "d": [1]})
+    early = log.wait(pause * SECOND).commit(partition=1).wait(SECOND).clock
+    log.wait(39 * SECOND).classic(3, {"a": [0], "d": [1], "e": [2]}, took=0)
+    row = generations(whole_and_cut(working(log, 2 * MINUTE, 0, 1, 2).log()))[-1]
+    began = early - SECOND - 3 * SECOND // 2
+    assert row["join_started_at"] == began if pause == 20 else row["join_ms"] < 10 * SECOND
+    # Another process may be configured otherwise.
+    assert row["join_started_at_max"] == row["join_completed_at"]
+    assert alarms(whole_and_cut(log.log()), log.clock) == []
