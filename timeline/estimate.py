@@ -114,8 +114,9 @@ def rejoin(
     left = len(state.members) - remaining
     silence = _silence(state, end, members, missing, earliest) if is_complete else 0
     if members and not remaining:
-        # Members that were replaced while Kafka still waited for them.
-        lasted = max(_wait(state) * (1 + missing), silence)
+        # Members that were replaced while Kafka still waited for them; as often as attempts were
+        # given up, if that is why they fell silent.
+        lasted = max(_wait(state) * (1 + missing * _stood_still(state, end, missing)), silence)
         return _within(state, end - lasted, earliest, end)
     heartbeat = _heartbeat(state, members.values())
     # Who has to learn of it; of several changes, the first has started it.

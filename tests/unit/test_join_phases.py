@@ -609,3 +609,15 @@ def test_who_is_new_has_rejoined_as_it_commits_for_the_first_time_if_clocks_begi
     # Another process may be configured otherwise.
     assert row["join_started_at_max"] == row["join_completed_at"]
     assert alarms(whole_and_cut(log.log()), log.clock) == []
+
+
+@pytest.mark.parametrize("is_idle", [True, False])
+def test_attempts_of_members_that_are_all_replaced_waited_for_no_session_each(
+    is_idle: bool,  # noqa: FBT001
+) -> None:
+    """Two attempts are given up; an idle group may do so within seconds."""
+    log = three() if is_idle else Records().created().classic(1, {"a": [0], "b": [1], "c": [2]})
+    log.wait((10 * 60 if is_idle else 136) * SECOND).classic(4, {"d": [0], "e": [1], "f": [2]})
+    row = generations(whole_and_cut(log.log()))[-1]
+    assert row["aborted_generations"] == 2
+    assert row["join_ms"] == (1 if is_idle else 3) * 45 * SECOND
