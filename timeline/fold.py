@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 import orjson
 
-from timeline import classic, commits, lives, modern
+from timeline import classic, commits, epoch_rows, lives, modern
 from timeline.commits import NO_TIME, CommitChunk
 from timeline.holes import Unseen
 from timeline.lives import is_dead
@@ -119,7 +119,7 @@ class Fold:
         """Take the name of a topic that the log had an id of."""
         if self.state.topic_names.get(topic_id) != name:
             self.state.topic_names[topic_id] = name
-            modern.fill_unassigned(self.state)
+            epoch_rows.fill_unassigned(self.state)
 
     def move(self, partition: int, record: Record, *, has_hole: Callable[[int, int], bool]) -> None:
         """Let the group's records be in another partition from here on.
@@ -164,7 +164,7 @@ class Fold:
         still_open = state.output.take()
         if state.interval is not None:
             still_open[STATES].append(state.interval)
-        if (newest := modern.newest(state)) is not None:
+        if (newest := epoch_rows.newest(state)) is not None:
             still_open[GENERATIONS].append(newest)
         still_open[SESSIONS].extend(state.sessions.values())
         owned = state.owners.values()

@@ -16,6 +16,12 @@ USUAL_TIMEOUT_MS = 300_000
 """Default of max.poll.interval.ms, which consumers send as their rebalance timeout."""
 
 
+def longest_timeout(state: GroupState) -> int:
+    """Return how long a rebalance of the group may take, in milliseconds."""
+    timeouts = [m.rebalance_timeout_ms or USUAL_TIMEOUT_MS for m in state.members.values()]
+    return max(timeouts, default=USUAL_TIMEOUT_MS)
+
+
 def doubt(
     state: GroupState, member_ids: Container[str] | None = None, until: int | None = None
 ) -> None:

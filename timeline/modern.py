@@ -10,13 +10,12 @@ is NotReady, a share group is Empty or Stable.
 from __future__ import annotations
 
 from collections.abc import Container
-from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
-from timeline import cost, gaps, generations, lives, tasks
+from timeline import cost, epoch_rows, gaps, lives
 from timeline import epochs as group_epochs
 from timeline.gaps import doubt
-from timeline.members import CONVERTED, LEFT, Changes, client, compare, follow
+from timeline.members import CONVERTED, LEFT, Changes, compare, follow
 from timeline.model import (
     Batch,
     Commits,
@@ -24,11 +23,8 @@ from timeline.model import (
     GroupState,
     Member,
     Record,
-    Row,
-    partition_key,
-    partition_keys,
-    partition_of,
 )
+from timeline.payloads import apply
 from timeline.timeline import (
     ASSIGNING,
     EMPTY,
@@ -38,37 +34,14 @@ from timeline.timeline import (
     STABLE,
     Moment,
     current,
-    elapsed,
     enter,
     not_before,
 )
 
-COLUMNS = frozenset(
-    {
-        *("epoch", "validated_topology_epoch", "assignment_epoch", "member_epoch", "state"),
-        *("previous_member_epoch", "metadata_hash", "last_assignment_configs"),
-        *("instance_id", "client_id", "client_host", "rebalance_timeout_ms"),
-        *("subscribed_topic_names", "subscribed_topic_regex", "regular_expression"),
-        *("server_assignor", "classic_member_metadata", *group_epochs.PROFILE),
-        *("topic_partitions", "assigned_partitions", "partitions_pending_revocation"),
-        *("active_tasks", "active_tasks_pending_revocation", "standby_tasks", "warmup_tasks"),
-        "subtopologies",
-        *("topics", "initializing_topics", "initialized_topics", "deleting_topics"),
-    }
-)
-"""Columns of silver's tables that are read of the records' payloads."""
 _FAMILIES = ("consumer", "share", "streams")
-# STABLE as the state byte of a member's current assignment has it.
-_MEMBER_STABLE = {"consumer": 0, "share": 0, "streams": 1}
-_OWNED = (
-    *("assigned_partitions", "partitions_pending_revocation"),
-    *("active_tasks", "active_tasks_pending_revocation"),
-)
 _FIRST_EPOCH = 2
 # To leave, to come back under the same id, and to leave again takes an epoch each (KIP-1082).
 _AWAY_EPOCHS = 3
-_OVER = "over before it was assigned"
-_MOST_LATE = 20
 
 
 def family(kind: str) -> str | None:
@@ -326,16 +299,16 @@ def _read(state: GroupState, whole: Batch, *, is_upgrade: bool) -> None:
         told = _told_before(state, before)
         is_next = is_complete or (state.epochs.group or 0) - (epoch or 0) <= 1
         of_epoch = group_epochs.Known(told, known, is_upgrade, is_new, is_next, batch)
-        _begin(state, of_epoch, when, is_complete=is_complete)
+        epoch_rows.begin(state, of_epoch, when, is_complete=is_complete)
         state.gap.is_gapped = lacks_records
-    elif (row := _of_kind(state)) is not None:
+    elif (row := epoch_rows.of_kind(state)) is not None:
         state.gap.is_over |= has_moved_on
         changes = _put_off(state, batch, before, changed)
-        _amend(state, row, changes, lacks_records=lacks_records)
-    if (row := _of_kind(state)) is not None and not (has_moved_on or state.gap.is_over):
-        row["subscribed_topics"] = _subscribed(state)
+        epoch_rows.amend(state, row, changes, lacks_records=lacks_records)
+    if (row := epoch_rows.of_kind(state)) is not None and not (has_moved_on or state.gap.is_over):
+        row["subscribed_topics"] = epoch_rows.subscribed_topics(state)
     if is_unwritten or any(r.kind.endswith("target_assignment_metadata") for r in batch):
-        _assigned(state, when.at)
+        epoch_rows.assigned(state, when.at)
     cost.follow(state, before, when, is_known=not (lacks_records or state.gap.is_partial))
     _end_stays(state, sessions & _came_back(batch, epoch), until, last, when)
     _bear_out(state, batch, epoch, None if is_complete else until)
@@ -407,20 +380,6 @@ def _put_off(
     )
 
 
-def _leave_to_the_next(state: GroupState, changes: Changes) -> None:
-    """Leave who came and went with an epoch that is missing to the next one that is known."""
-    # Only the return of a static member makes none.
-    epochs = state.epochs
-    came = [
-        m.member_id
-        for m in changes.joined
-        if m.group_instance_id is None and epochs.member.get(m.member_id) != epochs.group
-    ]
-    epochs.unresolved |= dict.fromkeys(came)
-    state.gap.left |= {m.member_id: m.plain() for m in changes.left}
-    state.gap.is_over |= bool(came or changes.left)
-
-
 def _told_before(state: GroupState, before: dict[str, Member]) -> dict[str, Member]:
     """Return the members as of the last epoch, without what was left to the next."""
     gone = {member_id: Member(**row) for member_id, row in state.gap.left.items()}
@@ -430,12 +389,6 @@ def _told_before(state: GroupState, before: dict[str, Member]) -> dict[str, Memb
         if (old := unresolved[member_id]) is not None:
             told[old["member_id"]] = Member(**old)
     return told
-
-
-def _of_epoch(state: GroupState) -> AbstractSet[str]:
-    """Return the members that the group's epoch began with, or that came back in it."""
-    new = {m for m, old in state.epochs.unresolved.items() if old is None}
-    return state.members.keys() - new if new else state.members.keys()
 
 
 def _taken(
@@ -455,7 +408,7 @@ def _taken(
         state.members = dict(before)
     state.gap.is_gapped |= not is_complete
     for record in batch:
-        _apply(state, record)
+        apply(state, record)
     state.commits, state.live = Commits(), []
     lacks_epoch = not is_complete and _lacks_epoch(batch, before)
     return before, gaps.has_moved_on(
@@ -486,6 +439,25 @@ def _note_leaves(state: GroupState, batch: list[Record], before: Container[str])
     if left:
         untold = state.gap.untold if state.gap.is_partial and is_vacant else None
         state.gap.vacant = untold and [*untold, state.epochs.group]
+
+
+def _state(state: GroupState) -> str:
+    epochs = state.epochs
+    if not state.members:
+        return EMPTY
+    if state.group_type == "share":
+        return STABLE
+    if state.group_type == "streams" and (
+        epochs.topology is None or epochs.topology != epochs.validated
+    ):
+        return NOT_READY
+    if (epochs.group or 0) > (epochs.assignment or 0):
+        return ASSIGNING
+    reconciled = all(
+        epochs.is_stable.get(m, False) and epochs.member.get(m) == epochs.assignment
+        for m in state.members
+    )
+    return STABLE if reconciled else RECONCILING
 
 
 # -- where records are missing ---------------------------------------------------------------------
@@ -565,7 +537,7 @@ def _end_rebalance(state: GroupState, record: Record, when: Moment) -> None:
     """Let a rebalance be over in which records went missing: Kafka fences who is too late."""
     if current(state) not in (ASSIGNING, RECONCILING) or state.gap.at is None or when.at is None:
         return
-    at = min(state.gap.at + _longest_timeout(state), when.at)
+    at = min(state.gap.at + gaps.longest_timeout(state), when.at)
     enter(
         state,
         STABLE,
@@ -574,11 +546,6 @@ def _end_rebalance(state: GroupState, record: Record, when: Moment) -> None:
         generation=state.gap.epoch,
         member_count=len(state.members),
     )
-
-
-def _longest_timeout(state: GroupState) -> int:
-    timeouts = [m.rebalance_timeout_ms or gaps.USUAL_TIMEOUT_MS for m in state.members.values()]
-    return max(timeouts, default=gaps.USUAL_TIMEOUT_MS)
 
 
 def _passed(state: GroupState, when: Moment) -> None:
@@ -662,7 +629,7 @@ def _begin_again(state: GroupState, record: Record) -> None:
 def _enter(state: GroupState, record: Record, when: Moment) -> None:
     name, number = _state(state), state.epochs.group
     if name == STABLE:
-        _settled(state, when.at)
+        epoch_rows.settled(state, when.at)
     elif name == EMPTY:
         lives.tell_conversion(state, record, when)  # a group with members is converted
     enter(state, name, when, record, generation=number, member_count=len(state.members))
@@ -725,415 +692,3 @@ def _is_known(state: GroupState) -> bool:
         return False  # that no member is known makes no group Empty that has assigned to one
     is_ready = state.group_type != "streams" or epochs.topology == epochs.validated
     return epochs.assignment is not None or state.group_type == "share" or not is_ready
-
-
-# -- what the records hold -------------------------------------------------------------------------
-
-
-def _apply(state: GroupState, record: Record) -> None:
-    kind = record.kind.removeprefix(f"{state.group_type}_group_")
-    action = _ACTIONS.get(kind)
-    if action is not None:
-        action(state, record.member_id or "", record.payload)
-
-
-def _metadata(state: GroupState, _: str, payload: Row | None) -> None:
-    given, epochs = payload or {}, state.epochs
-    epochs.group, epochs.hash = given.get("epoch"), given.get("metadata_hash")
-    if epochs.hash is None and state.group_type == "consumer":
-        # Where none of the topics is there it is 0 (Utils.computeGroupHash), which is left out of a
-        # record as the default. Kafka 4.0 stored none; its share groups' records have no field.
-        epochs.hash = 0
-    epochs.validated = given.get("validated_topology_epoch")
-    settings = given.get("last_assignment_configs")
-    epochs.settings = None if settings is None else {s["key"]: s["value"] for s in settings}
-
-
-def _member_metadata(state: GroupState, member_id: str, payload: Row | None) -> None:
-    known, owned = state.members.pop(member_id, None), state.epochs.owned.pop(member_id, {})
-    if payload is None:
-        return
-    profile = {n: payload.get(n) for n in sorted(group_epochs.PROFILE)}
-    topics = list(payload.get("subscribed_topic_names") or [])
-    member = Member(
-        member_id=member_id,
-        group_instance_id=payload.get("instance_id"),
-        client_id=payload.get("client_id"),
-        client_host=payload.get("client_host"),
-        rebalance_timeout_ms=payload.get("rebalance_timeout_ms"),
-        # The member does not say which topics a regular expression matches.
-        topics=(topics or None) if payload.get("subscribed_topic_regex") else topics,
-        regex=payload.get("subscribed_topic_regex") or None,
-        # In a compacted log, what it owns may come before what it is.
-        assigned=owned if known is None else known.assigned,
-        session_timeout_ms=(payload.get("classic_member_metadata") or {}).get("session_timeout_ms"),
-        profile=profile if state.group_type == "streams" else None,
-        assignor=payload.get("server_assignor"),
-    )
-    if member.group_instance_id is not None and state.gap.is_gapped:
-        _replace(state, member.group_instance_id)
-    state.members[member_id] = member
-
-
-def _replace(state: GroupState, instance: str) -> None:
-    """Let members go whose place another one takes, as tombstones would tell that are missing."""
-    # Kafka knows one of each instance id (ConsumerGroup.staticMembers), and others may have been it
-    # in between.
-    for members in (state.members, state.gap.absent):
-        for member_id in [k for k, m in members.items() if m.group_instance_id == instance]:
-            doubt(state, {member_id})
-            for gone in (_target_member, _current_assignment, _member_metadata):
-                gone(state, member_id, None)
-            state.gap.absent.pop(member_id, None)
-            state.gap.unnamed = [m for m in state.gap.unnamed if m != member_id]
-
-
-def _target_metadata(state: GroupState, _: str, payload: Row | None) -> None:
-    state.epochs.assignment = None if payload is None else payload["assignment_epoch"]
-
-
-def _target_member(state: GroupState, member_id: str, payload: Row | None) -> None:
-    epochs = state.epochs
-    if payload is None:
-        epochs.target.pop(member_id, None)
-    else:
-        epochs.target[member_id] = _partitions(state, payload, "topic_partitions", "active_tasks")
-    has_copies = payload is not None and (
-        payload.get("standby_tasks") or payload.get("warmup_tasks")
-    )
-    epochs.copies = _with(epochs.copies, member_id, is_in=bool(has_copies))
-
-
-def _with(members: list[str], member_id: str, *, is_in: bool) -> list[str]:
-    if (member_id in members) == is_in:
-        return members
-    return sorted({*members, member_id} if is_in else {*members} - {member_id})
-
-
-def _current_assignment(state: GroupState, member_id: str, payload: Row | None) -> None:
-    if payload is None:
-        state.epochs.member.pop(member_id, None)
-        state.epochs.is_stable.pop(member_id, None)
-        state.epochs.owned.pop(member_id, None)
-        return
-    _arrive(state, member_id, payload["member_epoch"])
-    is_warming = bool(payload.get("warmup_tasks"))
-    state.epochs.warming = _with(state.epochs.warming, member_id, is_in=is_warming)
-    state.epochs.member[member_id] = payload["member_epoch"]
-    stable = _MEMBER_STABLE[state.group_type or ""]
-    state.epochs.is_stable[member_id] = payload.get("state") == stable
-    # A member owns what it has to give up until it says that it has
-    # (ConsumerGroup.maybeUpdatePartitionEpoch).
-    assigned = _partitions(state, payload, *_OWNED)
-    if (member := state.members.get(member_id)) is None:
-        state.epochs.owned[member_id] = assigned
-        return
-    state.members[member_id] = now = replace(member, assigned=assigned)
-    if state.group_type != "share" and state.gap.is_gapped:
-        _take(state, member_id, {*now.partitions}.difference(member.partitions))
-
-
-def _arrive(state: GroupState, member_id: str, epoch: int | None) -> None:
-    """Note a member that gets to the epoch: the last to give up what others get is waited for.
-
-    Who waits itself, for partitions that are not released yet, is there already
-    (CurrentAssignmentBuilder).
-    """
-    row, epochs, member = state.generation, state.epochs, state.members.get(member_id)
-    if row is None or member is None or row["stable_at"] is not None:
-        return
-    is_there = epoch == epochs.assignment == epochs.group
-    if is_there and epochs.member.get(member_id) != epoch and state.group_type != "share":
-        row["waited_for"] = [client(member)]
-
-
-def _take(state: GroupState, member_id: str, taken: set[str]) -> None:
-    """Take the partitions of a member from others, whose records of giving them up are missing."""
-    # Kafka gives a partition to nobody before it was released (ConsumerGroup.partitionEpoch).
-    if not taken:
-        return
-    for members in (state.members, state.gap.absent):
-        for other, member in members.items():
-            if other != member_id and not taken.isdisjoint(member.partitions):
-                left: dict[str, list[int]] = {}
-                for topic, partition in map(partition_of, member.partitions):
-                    if partition_key(topic, partition) not in taken:
-                        left.setdefault(topic, []).append(partition)
-                members[other] = replace(member, assigned=left)
-
-
-def _topic_names(state: GroupState, _: str, payload: Row | None) -> None:
-    for part in ("topics", "initializing_topics", "initialized_topics", "deleting_topics"):
-        for topic in (payload or {}).get(part) or ():
-            state.topic_names[topic["topic_id"]] = topic["topic_name"]
-
-
-def _shares(state: GroupState, member_id: str, payload: Row | None) -> None:
-    _topic_names(state, member_id, payload)
-    state.epochs.is_initialized |= bool((payload or {}).get("initialized_topics"))
-
-
-def _expression(state: GroupState, _: str, payload: Row | None) -> None:
-    regexes = state.epochs.regexes
-    if payload is None:  # of one that nobody subscribes to any more
-        in_use = {m.regex for m in state.members.values()}
-        state.epochs.regexes = {r: topics for r, topics in regexes.items() if r in in_use}
-    else:
-        regexes[payload.get("regular_expression") or ""] = sorted(payload.get("topics") or ())
-
-
-def _topology(state: GroupState, _: str, payload: Row | None) -> None:
-    epochs, before = state.epochs, state.epochs.sources
-    parts = (payload or {}).get("subtopologies") or ()
-    epochs.topology = None if payload is None else payload["epoch"]
-    epochs.sources = {part["subtopology_id"]: tasks.sources_of(part) for part in parts}
-    epochs.uneven = [t for part in parts if tasks.are_uneven(part) for t in tasks.sources_of(part)]
-    if not before or before == epochs.sources:
-        return
-    for member_id, member in state.members.items():
-        owned = tasks.renamed(member.assigned or {}, before, epochs.sources)
-        state.members[member_id] = replace(member, assigned=owned)
-    epochs.target = {
-        m: tasks.renamed(target, before, epochs.sources) for m, target in epochs.target.items()
-    }
-
-
-_ACTIONS = {
-    "metadata": _metadata,
-    "member_metadata": _member_metadata,
-    "target_assignment_metadata": _target_metadata,
-    "target_assignment_member": _target_member,
-    "current_member_assignment": _current_assignment,
-    "partition_metadata": _topic_names,
-    "state_partition_metadata": _shares,
-    "regular_expression": _expression,
-    "topology": _topology,
-}
-
-
-def _partitions(state: GroupState, payload: Row, *columns: str) -> dict[str, list[int]]:
-    """Return the partitions of an assignment: by topic id, or by topic for the tasks of Streams."""
-    found: dict[str, list[int]] = {}
-    for part in (part for column in columns for part in payload.get(column) or ()):
-        topics = [part.get("topic_id")]
-        if "subtopology_id" in part:
-            topics = state.epochs.sources.get(part["subtopology_id"], [])
-        for topic in topics:
-            found.setdefault(topic, []).extend(part["partitions"])
-    return found
-
-
-# -- what follows from them ------------------------------------------------------------------------
-
-
-def _state(state: GroupState) -> str:
-    epochs = state.epochs
-    if not state.members:
-        return EMPTY
-    if state.group_type == "share":
-        return STABLE
-    if state.group_type == "streams" and (
-        epochs.topology is None or epochs.topology != epochs.validated
-    ):
-        return NOT_READY
-    if (epochs.group or 0) > (epochs.assignment or 0):
-        return ASSIGNING
-    reconciled = all(
-        epochs.is_stable.get(m, False) and epochs.member.get(m) == epochs.assignment
-        for m in state.members
-    )
-    return STABLE if reconciled else RECONCILING
-
-
-def _begin(
-    state: GroupState, of_epoch: group_epochs.Known, when: Moment, *, is_complete: bool
-) -> None:
-    """Begin an epoch."""
-    last, number = state.generation, state.epochs.group
-    changes = compare({} if last is None else of_epoch.before, state.members)
-    why = group_epochs.explain(state, changes, of_epoch)
-    known = None if last is None else last["generation"]
-    if last is not None and is_complete and _awaits_assignment(last):
-        # The coordinator may assign once for several epochs (KIP-1263).
-        last["cause_detail"] = f"{last['cause_detail']}; {_OVER}"
-    missing = None if known is None or number is None else max(0, number - known - 1)
-    if last is not None and (is_complete or missing == 0):
-        _overtaken(state, last, when.at, {m.member_id for m in changes.joined})
-    cost.cut(state, when, is_complete=is_complete)
-    row = generations.begin(
-        state,
-        of_epoch.batch[-1],
-        generation=number,
-        join_started=when,
-        # Each epoch is written, so a number that was left out was never an epoch of its own.
-        missing=0 if is_complete else missing,
-        is_complete=is_complete,
-    )
-    state.epochs.is_initialized, state.epochs.unresolved = False, {}
-    state.gap.left, state.gap.is_over, state.gap.emptied = {}, False, None
-    row["protocol_type"] = state.group_type
-    row["protocol"] = group_epochs.assignor(state.members)
-    row["rebalance_protocol"] = "incremental"
-    row["cause"], row["cause_detail"] = why
-    generations.fill_members(row, changes, state.members)
-
-
-def _overtaken(state: GroupState, row: Row, at: int | None, joined: set[str]) -> None:
-    """Put down how long an epoch took that the next one came before, and who had not got there."""
-    is_over = row["stable_at"] is not None or not row["member_count"]
-    # A streams group waits for its topics, and not for its members, while it is not ready.
-    if is_over or state.group_type == "share" or state.gap.is_partial:
-        return
-    if current(state) == NOT_READY:
-        return
-    lasted = elapsed(row["join_started_at"], at)
-    if state.gap.is_gapped and (lasted or 0) > _longest_timeout(state):
-        return  # Kafka fences who is too late: all had got there unseen
-    row["rebalance_ms"] = lasted
-    held = _holders(state, joined)
-    row["waited_for"] = held or row.get("waited_for")
-
-
-def _holders(state: GroupState, joined: Container[str] = ()) -> list[Row]:
-    """Return who has partitions yet that others are to get, or was the last to give some up."""
-    held = [
-        client(member)
-        for name, member in state.members.items()
-        if name not in joined
-        and not set(member.partitions).issubset(partition_keys(state.epochs.target.get(name)))
-    ]
-    return held[:_MOST_LATE]
-
-
-def newest(state: GroupState) -> Row | None:
-    """Return the epoch or generation that is in force, with who is waited for as it is now."""
-    row = state.generation
-    if row is None or current(state) != RECONCILING or state.gap.is_partial:
-        return row
-    return row | {"waited_for": _holders(state) or None}
-
-
-def _awaits_assignment(row: Row) -> bool:
-    is_assigned = row["join_completed_at"] is not None or row["stable_at"] is not None
-    return bool(row["member_count"]) and not is_assigned
-
-
-def _of_kind(state: GroupState) -> Row | None:
-    """Return the epoch that is in force; of a group that was converted, records may lack it."""
-    row = state.generation
-    return row if row is not None and row["group_type"] == state.group_type else None
-
-
-def _amend(state: GroupState, row: Row, changes: Changes, *, lacks_records: bool) -> None:
-    """Put down members that changed without a new epoch."""
-    # A static member came back; or records are missing, and tell of members later, or never.
-    if lacks_records:
-        _leave_to_the_next(state, changes)
-    if state.gap.is_over:
-        return
-    if not any(changes) and row["member_count"] == len(_of_epoch(state)):
-        return
-    named: Row = {}
-    generations.fill_members(named, changes, {})
-    for column in ("members_joined", "members_left"):
-        row[column] += named[column]
-    generations.add_replaced(row, named["members_replaced"])
-    gone = {m.member_id for m in changes.left} | state.gap.absent.keys()
-    # And whom a member that is gone had replaced.
-    for replaced in reversed(row["members_replaced"]):
-        if replaced["member_id"] in gone:
-            gone.add(replaced["replaced_member_id"])
-    row["members_joined"] = [m for m in row["members_joined"] if m["member_id"] not in gone]
-    if row["idle_members"] is not None:
-        row["idle_members"] = [m for m in row["idle_members"] if m not in gone]
-    row["member_count"] = len(_of_epoch(state))
-
-
-def _assigned(state: GroupState, at: int | None) -> None:
-    """Put down a new target assignment."""
-    row, epochs = state.generation, state.epochs
-    owners = {
-        key: state.members[m].identity
-        for m, topics in epochs.target.items()
-        if m in state.members
-        for key in partition_keys(topics)
-    }
-    if row is not None and epochs.assignment == epochs.group and state.members:
-        there = tasks.owners_of(epochs, owners)
-        is_whole = not any(map(epochs.target.get, gaps.awaited(state, at)))
-        # Kafka writes one for each epoch, before a member can get there.
-        if row["join_completed_at"] is None and row["stable_at"] is None:
-            row["join_completed_at"] = at
-            row["join_completed_at_min"] = row["join_completed_at_max"] = at
-            row["join_ms"] = elapsed(row["join_started_at"], at)
-        if not is_whole:
-            row["assigned_partitions"] = None
-        elif state.group_type == "share":  # its partitions have many owners at once
-            row["assigned_partitions"] = len(owners)
-        elif there is not None:
-            generations.fill_moves(row, generations.Moves(state.last_owners, {}, there, set()))
-        busy = {m for m, target in epochs.target.items() if target}.union(
-            epochs.copies, epochs.warming
-        )
-        row["idle_members"] = sorted(_of_epoch(state) - busy)
-        row["unassigned_topics"] = _unassigned(state, owners)
-    state.last_owners = owners
-
-
-def _subscribed(state: GroupState) -> list[str] | None:
-    """Return the topics that members subscribe to by name, expression, or topology, if known."""
-    if state.group_type == "streams":
-        sources = {topic for topics in state.epochs.sources.values() for topic in topics}
-        return sorted(sources) if state.members and sources else None
-    topics: set[str] = set()
-    # Members are many, what they subscribe to is little.
-    for regex, named in {(m.regex, m.subscription) for m in state.members.values()}:
-        matched = None if regex is None else state.epochs.regexes.get(regex)
-        if matched is None and (regex is not None or named is None):
-            return None
-        topics.update(matched or (), named or ())
-    return sorted(topics) or None
-
-
-def fill_unassigned(state: GroupState) -> None:
-    """Put down which topics nobody is assigned, as soon as all that are assigned have a name.
-
-    The log has ids of these; their names come with commits, which members make once they have an
-    assignment.
-    """
-    row, epochs = _of_kind(state), state.epochs
-    if row is None or row.get("unassigned_topics") is not None or not state.members:
-        return
-    if epochs.assignment is None or epochs.assignment != epochs.group:
-        return
-    given = (epochs.target.get(member, {}) for member in state.members)
-    if all(topic in state.topic_names for topics in given for topic in topics):
-        row["unassigned_topics"] = _unassigned(state, state.last_owners)
-
-
-def _unassigned(state: GroupState, owners: dict[str, str]) -> list[str] | None:
-    subscribed = _subscribed(state)
-    if subscribed is None or state.group_type == "streams":
-        return None
-    ids = {partition_of(p)[0] for p in owners}
-    if len(ids) == len(subscribed):
-        return []
-    # Who was set aside may be there, and have what nobody else is to get.
-    if any(state.epochs.target.get(m) for m in state.gap.absent):
-        return None
-    if any(i not in state.topic_names for i in ids):
-        return None
-    assigned = {state.topic_names[i] for i in ids}
-    return [topic for topic in subscribed if topic not in assigned]
-
-
-def _settled(state: GroupState, at: int | None) -> None:
-    row = state.generation
-    if row is None or row["stable_at"] is not None:
-        return
-    if state.group_type == "share" and row["join_completed_at"] is None:
-        return  # a share group is Stable before its members have an assignment, too
-    row["stable_at"] = at
-    if not state.gap.is_partial:  # else records may be missing of when it was so before
-        row["sync_ms"] = elapsed(row["join_completed_at"], at)
-        row["rebalance_ms"] = elapsed(row["join_started_at"], at)

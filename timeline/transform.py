@@ -12,7 +12,7 @@ from pyspark.sql import functions as F
 from schemas.ledger import is_beyond
 from schemas.placement import HOME, KAFKA, REDPANDA, Placement, inferred, placed
 from schemas.tagged import ddl, tagged, tagged_columns
-from timeline import arrow, groups, modern
+from timeline import arrow, groups, payloads
 from timeline.commits import COMMITS, NO_TIME
 from timeline.fold import GROUP_METADATA
 from timeline.holes import Holes
@@ -72,7 +72,7 @@ def _events(name: str, rows: DataFrame) -> DataFrame:
         payload = F.struct(*arrow.OWN, *arrow.SCALARS, *arrow.BYTES, *arrow.DECODED)
         own = {name: F.when(~deletes, payload), "more": F.col("more")}
     else:
-        read = [c for c in rows.columns if c in modern.COLUMNS]
+        read = [c for c in rows.columns if c in payloads.COLUMNS]
         payload = F.to_json(F.struct(*read)) if read else F.lit("{}")
         own = {"payload": F.when(~deletes, payload)}
         if "member_id" in rows.columns:

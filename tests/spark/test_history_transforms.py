@@ -29,7 +29,7 @@ from timeline import arrow
 from timeline.commits import COMMITS
 from timeline.holes import holes_of
 from timeline.model import CHECKPOINTS, TABLES
-from timeline.modern import COLUMNS
+from timeline.payloads import COLUMNS
 from timeline.transform import timeline
 
 AT = datetime(2026, 1, 1, tzinfo=timezone.utc)
