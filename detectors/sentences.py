@@ -90,9 +90,9 @@ _SENTENCES = {
     " log may not name].",
     "member_flapping polls_too_late": "Member {subject:name} of {of} left {returns:# time} in a row"
     " when its rebalance timeout, {timeout_ms:duration}, was over ({when}), as one does that"
-    " exceeds max.poll.interval.ms, and rejoined. If its log shows a poll that took too long, lower"
-    " max.poll.records, make processing faster, or raise max.poll.interval.ms; else look for what"
-    " ends it.",
+    " exceeds max.poll.interval.ms, and rejoined. Look for a poll that took too long in its log: if"
+    " there is one, lower max.poll.records, make processing faster, or raise max.poll.interval.ms;"
+    " else find out what ends it.",
     "static_member_fencing": "[{clients:both} of {of} share|Two clients of {of}, of which the log"
     " names {clients:some}, may share] group.instance.id {subject:name}: it was taken over"
     " {replacements:# time} in {ms:duration} ({when}). Give each an id of its own.",

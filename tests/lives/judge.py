@@ -322,6 +322,8 @@ class Truth:
         first: dict[tuple[str, str], int] = {}
         for step in self.steps:
             is_rebalance = step.type == CLASSIC and step.state in (PREPARING, COMPLETING)
+            if is_rebalance and step is self.steps[-1]:
+                continue  # no record tells yet that it has begun
             figures["state_ms"] += step.until - step.at
             figures["rebalancing_ms"] += is_rebalance * (step.until - step.at)
             untold = step.until - step.at
@@ -519,7 +521,7 @@ class Truth:
             cause.MEMBER_RESTARTED: bool(again),
             cause.STATIC_MEMBER_REPLACED: is_replaced or bool(again),
             cause.SUBSCRIPTION_CHANGED: any(
-                self._happened(what, one) for what in ("start", "create", "subscribe")
+                self._happened(what, one) for what in ("start", "create", "drop", "subscribe")
             ),
             cause.PARTITIONS_CHANGED: any(
                 self._happened(what, one)
