@@ -16,7 +16,7 @@ from deltalake.exceptions import DeltaError
 
 from lakehouse import files
 from lakehouse.queries import Ask, bound, by_spark, on_views, tables_of, view_of
-from lakehouse.tables import Tables
+from lakehouse.tables import Tables, refuse_log
 from schemas.columns import arrow_schema, in_millis
 from schemas.errors import GroupledgerError
 from schemas.tables import TableSpec, all_tables
@@ -143,6 +143,10 @@ def _show(connection: duckdb.DuckDBPyConnection, root: Path, cluster: str, spec:
         raise NeedsSparkError(folder)
     if DeltaTable.is_deltatable(folder):
         table = DeltaTable(folder)
+        # With a checksum beside it, a commit that is cut off at its start is one of no files, to
+        # Delta, too.
+        if any(f.stat().st_size == 0 for f in Path(folder, "_delta_log").glob("*.json")):
+            refuse_log(folder)
         if table.protocol().min_reader_version > _READER_VERSION:
             raise NeedsSparkError(folder)
         # Arrow would read far ahead of what a question has come to, and take the memory.

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import TypeAlias
+from typing import NoReturn, TypeAlias
 
 import pyarrow as pa
 from delta.exceptions import (
@@ -394,10 +394,15 @@ def _refuse_damaged(path: str, error: Exception) -> None:
     text = str(error)
     is_damaged = any(sign in error_classes(error) or sign in text for sign in _DAMAGED)
     if is_damaged or re.search(r"Checksum error: .*/_delta_log/", text):
-        raise LakehouseError(
-            f"{path}: files of the table's log are missing or cut off, as when a folder is copied "
-            "while it is written to; bring it back from a copy, or copy it again as a whole"
-        ) from error
+        refuse_log(path, error)
+
+
+def refuse_log(path: str, error: Exception | None = None) -> NoReturn:
+    """Say that the log of the table in a folder is not whole."""
+    raise LakehouseError(
+        f"{path}: files of the table's log are missing or cut off, as when a folder is copied "
+        "while it is written to; bring it back from a copy, or copy it again as a whole"
+    ) from error
 
 
 def _refuse(spec: TableSpec, error: Exception) -> None:

@@ -125,3 +125,15 @@ def test_a_group_that_only_commits_is_in_use_until_its_last_commit(
     assert "others: unused since 2025-11-21 10:11:00 UTC, 1 offset of 1 topic" in outcome.out
     assert "--group others\n" in script.read_text()
     assert "orders" not in outcome.out + script.read_text()
+
+
+def test_a_script_of_before_does_not_stay_where_each_group_is_in_use(
+    root: str, tmp_path: Path
+) -> None:
+    script = tmp_path / "clean-up.sh"
+    script.write_text("kafka-consumer-groups.sh --delete --group others\n")
+    line = ("--lakehouse", root, "--script", script, "--unused-since", "2025-01-01")
+    outcome = run("export", *line)
+    assert outcome.status == 0, outcome.err
+    assert "0 groups that nobody has used" in outcome.out
+    assert "--delete" not in script.read_text()

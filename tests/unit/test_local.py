@@ -14,6 +14,7 @@ from deltalake import write_deltalake
 
 from lakehouse.local import NeedsSparkError, asked_here
 from reporting.model import Selection, quoted
+from schemas.errors import LakehouseError
 
 AT = dt.datetime(2026, 11, 21, 7, tzinfo=dt.timezone.utc)
 AT_MS = int(AT.timestamp() * 1_000)
@@ -37,6 +38,14 @@ def test_rows_are_those_of_the_cluster_as_any_release_wrote_them(tmp_path: Path)
         {"observed_at": AT_MS, "source": "kafka"},
         {"observed_at": AT_MS, "source": None},
     ]
+
+
+def test_a_commit_that_is_empty_is_no_commit_of_no_rows(tmp_path: Path) -> None:
+    for source in ("one", "two"):
+        write(tmp_path, CLUSTER, observed_at=AT, source=source)
+    (tmp_path / "bronze/coverage/_delta_log/00000000000000000001.json").write_bytes(b"")
+    with pytest.raises(LakehouseError, match="bronze/coverage: files of the table's log"):
+        asked_here(tmp_path, CLUSTER)(READ, {"at": AT})
 
 
 def test_a_column_that_no_release_wrote_yet_is_null(tmp_path: Path) -> None:
