@@ -129,10 +129,10 @@ def _aborted_rebalances(seen: Rebalance) -> Iterator[Hit]:
     # Members that start together may each restart the first rebalance, and those that stop together
     # the last: nobody goes on meanwhile.
     is_start = generation["cause"] == "group_created"
-    former = seen.memory.get("last")
+    former = memory.get("last")
     was_empty = former is not None and not former.get("member_count")
     disturbs = not (is_start or was_empty) and bool(generation.get("member_count"))
-    hour: list[Any] = seen.memory.setdefault("aborted", [])
+    hour: list[Any] = memory.setdefault("aborted", [])
     hour[:] = [e for e in hour if e[0] >= at - HOUR_MS]
     if disturbs:
         # A deployment or a scale-out counts as one.
@@ -195,7 +195,7 @@ def _slow_rebalance(seen: Rebalance) -> Iterator[Hit]:
             # (ClassicGroup.initNextGeneration): which of it took how long no record tells.
             took = {"attempts_ms": join, "aborted": aborted}
         lists = _waited_for(generation, join) if (took if is_classic else is_late) else {}
-        if "join_ms" in took and is_classic and not lists and generation.get("members_left"):
+        if "join_ms" in took and not lists and generation.get("members_left"):
             # One that died is waited for as long as its session had to go.
             lists = {"left_meanwhile": gone} if (gone := _gone(generation)) else {}
         if is_late:

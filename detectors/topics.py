@@ -224,7 +224,8 @@ class _Follower:
         memory, named = self._memory, generation.get("subscribed_topics")
         before, is_own = memory.get("named"), generation["cause"] in _OF_TOPICS
         changes = is_own and before and named not in (None, before)
-        # Who has taken in what was made, or dropped what is gone, without a restart, has a pattern.
+        # Who has taken in what was made, or dropped what is gone, without a restart, has a pattern:
+        # what this one dropped shows it for those that go later.
         if changes and not set(named or ()) <= set(before or ()):
             memory["has_pattern"] = True
         rest = self._take(generation, end, events, following)

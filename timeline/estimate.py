@@ -600,15 +600,17 @@ def _rejoined(state: GroupState, end: int, members: Container[str]) -> dict[str,
     Where clocks begin with the assignment, that may be what they commit first. No alarm rests on
     this: another process may be configured otherwise.
     """
+    early = _before_time(state, end, members)
+    if not state.begins_anew:
+        return early
     usual = max(state.beats.values(), default=0)
-    return _before_time(state, end, members) | {
+    return early | {
         m: last
-        for m, (last, moments, _, _, pause, _) in state.commits.by_member.items()
+        for m, (last, moments, *_, first) in state.commits.by_member.items()
         if m in members
         and last <= end
         and moments == 1
-        and state.begins_anew
-        and pause * _UNUSUAL_PAUSE < state.beats.get(m, usual)
+        and first * _UNUSUAL_PAUSE < state.beats.get(m, usual)
     }
 
 

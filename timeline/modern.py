@@ -479,9 +479,8 @@ def _enter_after_gap(state: GroupState, record: Record, when: Moment) -> None:
     before = state.interval
     if state.gap.vacant is not None and before is not None and state.members:
         # Who came and went unseen would have left a tombstone: most likely nobody was there.
-        offset, at, earliest, number = state.gap.vacant
-        last, moment = Record(offset or 0, at, "", None, None), Moment(at, earliest, when.at)
-        enter(state, EMPTY, moment, last, generation=number, member_count=0)
+        *untold, number = state.gap.vacant
+        _enter_empty(state, untold, number, until=when.at)
     _enter(state, record, when)
     if before is None or state.interval is not before:
         state.gap.untold = None
@@ -493,9 +492,17 @@ def _tell_emptied(state: GroupState) -> None:
     # Whoever came behind its last epoch, of which nothing was assigned, is of the next life.
     if state.gap.emptied is None or not _may_be_empty(state):
         return
-    offset, at, earliest = state.gap.emptied
-    record, number = Record(offset or 0, at, "", None, None), state.epochs.group
-    enter(state, EMPTY, Moment(at, earliest, at), record, generation=number, member_count=0)
+    _, at, _ = state.gap.emptied
+    _enter_empty(state, state.gap.emptied, state.epochs.group, until=at)
+
+
+def _enter_empty(
+    state: GroupState, untold: list[int | None], number: int | None, until: int | None
+) -> None:
+    """Let a group be Empty since a record behind which its state was not told; see `Gap`."""
+    offset, at, earliest = untold
+    record = Record(offset or 0, at, "", None, None)
+    enter(state, EMPTY, Moment(at, earliest, until), record, generation=number, member_count=0)
 
 
 def _refutes_empty(state: GroupState, batch: list[Record]) -> bool:
