@@ -325,8 +325,8 @@ def _write_tables(
         if rest:
             of_rest = batch.where(is_of_type(i for ids in rest.values() for i in ids))
             together = decoded_together(of_rest, list(rest), key).localCheckpoint()
-            in_table = together.groupBy("table").count().collect()
-            counts.update({row["table"]: row["count"] for row in in_table})
+            in_table = together.groupBy("table").agg(F.sum("rows")).collect()
+            counts.update(dict(in_table))
             rows_by_table = {table: numbered(rows_of(together, table)) for table in counts}
         # Behind the count of the others, which would wait for them.
         parts: list[Future[Any]] = [pool.submit(write_apart, table) for table in apart]

@@ -127,19 +127,21 @@ def summed_up(rows: DataFrame, before: Mapping[int, int]) -> Totals:
     Those of its own records are from the offsets on that it began with, by partition.
     """
 
-    def begun(spec: TableSpec, begin: str) -> Column:
-        table = spec.short_name
-        return F.min(F.when(F.expr(is_beyond(before, table)), F.col(f"{table}.{begin}")))
+    def least(spec: TableSpec, column: str, condition: str = "true") -> Column:
+        rows = f"filter({spec.short_name}, row -> {condition})"
+        return F.unix_millis(F.min(F.expr(f"array_min(transform({rows}, row -> row.{column}))")))
 
-    begins = begun(GROUP_STATES, "started_at"), begun(PARTITION_OWNERS, "valid_from")
+    is_own = is_beyond(before, "row")
+    begins = least(GROUP_STATES, "started_at", is_own), least(PARTITION_OWNERS, "valid_from", is_own)
+    back = f"filter({OFFSET_MOVES.short_name}, row -> row.last_there_at IS NOT NULL)"
     parts = (
         rows.groupBy("table")
         .agg(
-            F.count("*").alias("rows"),
-            F.collect_list(f"{GROUP_CHECKPOINTS.short_name}.group_id").alias("groups"),
-            F.unix_millis(F.min(f"{OFFSET_PROGRESS.short_name}.hour")).alias("first_hour"),
-            F.count(f"{OFFSET_MOVES.short_name}.last_there_at").alias("went_back"),
-            F.unix_millis(F.least(*begins)).alias("begun_since"),
+            F.sum("rows").alias("rows"),
+            F.flatten(F.collect_list(f"{GROUP_CHECKPOINTS.short_name}.group_id")).alias("groups"),
+            least(OFFSET_PROGRESS, "hour").alias("first_hour"),
+            F.sum(F.array_size(F.expr(back))).alias("went_back"),
+            F.least(*begins).alias("begun_since"),
         )
         .collect()
     )
@@ -153,7 +155,7 @@ def summed_up(rows: DataFrame, before: Mapping[int, int]) -> Totals:
         {
             Detail.FIRST_HOUR: first("first_hour"),
             Detail.BEGUN_SINCE: first("begun_since"),
-            Detail.WENT_BACK: sum(part.went_back for part in parts),
+            Detail.WENT_BACK: sum(part.went_back or 0 for part in parts),
         },
     )
 

@@ -328,7 +328,7 @@ def null_column(field: T.StructField) -> str:
 
 def rows_of(rows: DataFrame, table: str) -> DataFrame:
     """Pick the rows of one table out of rows of several, see `schemas.tagged`."""
-    return rows.where(F.col("table") == table).select(f"{table}.*")
+    return rows.where(F.col("table") == table).select(F.inline(table))
 
 
 def sql_literal(text: str) -> str:
