@@ -12,6 +12,7 @@ from rich.text import Text
 
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
+from jobs.runtime.session import configured
 from lakehouse.lakehouse import Lakehouse
 from lakehouse.tables import FEW_ROWS
 from reporting.screen import titled
@@ -19,7 +20,7 @@ from reporting.text import printable
 from schemas.errors import GroupledgerError
 from schemas.ledger import RunId, Stage
 from schemas.tables import COVERAGE, RECORDS
-from sources import kafka
+from sources import kafka, parquet
 from sources.accounted import account, note_of, note_run, of_run, recovered, state_of
 from sources.beyond import Source, from_cluster, from_files, refuse_second_topic
 from sources.coverage import extents, record_type
@@ -67,7 +68,12 @@ def _source(run: Run, state: State) -> Source:
     options, lakehouse = run.options, run.lakehouse
     refuse_second_topic(lakehouse, options.topic, state)
     if options.records is not None:
-        source = from_files(lakehouse, options.records, options.topic, state)
+        files = parquet.listed(lakehouse.spark, options.records)
+        unread = parquet.unread(files, state.files)
+        with configured(lakehouse.spark, Stage.INGEST, parquet.estimated(unread)):
+            source = from_files(
+                lakehouse, options.records, options.topic, state, files=files, unread=unread
+            )
         if source.markers:
             run.summary["transaction_markers"] = sum(map(len, source.markers.values()))
         return source
@@ -91,17 +97,18 @@ def _write(lakehouse: Lakehouse, source: Source, state: State, now: dt.datetime)
     rows = source.records.withColumns(
         {"ingested_at": F.lit(now), "ingest_run": F.lit(number).cast("bigint")}
     )
-    are_few = sum(r.next_offset - r.from_offset for r in source.ranges) <= FEW_ROWS
-    rows = rows.localCheckpoint(eager=False) if are_few else rows
+    most = sum(r.next_offset - r.from_offset for r in source.ranges)
     # If this process is killed behind this commit, the next run accounts for it by the note.
     note = note_of(lakehouse, number, source.ranges, now)
-    version = lakehouse.append(RECORDS, rows, RunId(Stage.INGEST, number), note)
+    with configured(lakehouse.spark, Stage.INGEST, most):
+        rows = rows.localCheckpoint(eager=False) if most <= FEW_ROWS else rows
+        version = lakehouse.append(RECORDS, rows, RunId(Stage.INGEST, number), note)
     if version is None:
         raise GroupledgerError(
             f"another ingest of cluster {lakehouse.cluster} has done this work; this run wrote"
             " nothing. Let one run end before the next starts"
         )
-    if are_few:
+    if most <= FEW_ROWS:
         lakehouse.keep(RECORDS, rows, number)
     found, written = source.found, of_run(lakehouse, number)
     if found is None or written.count() != sum(e.records for e in found.values()):

@@ -132,7 +132,7 @@ def summed_up(rows: DataFrame, before: Mapping[int, int]) -> Totals:
         return F.unix_millis(F.min(F.expr(f"array_min(transform({rows}, row -> row.{column}))")))
 
     is_own = is_beyond(before, "row")
-    begins = least(GROUP_STATES, "started_at", is_own), least(PARTITION_OWNERS, "valid_from", is_own)
+    started = least(GROUP_STATES, "started_at", is_own)
     back = f"filter({OFFSET_MOVES.short_name}, row -> row.last_there_at IS NOT NULL)"
     parts = (
         rows.groupBy("table")
@@ -141,7 +141,7 @@ def summed_up(rows: DataFrame, before: Mapping[int, int]) -> Totals:
             F.flatten(F.collect_list(f"{GROUP_CHECKPOINTS.short_name}.group_id")).alias("groups"),
             least(OFFSET_PROGRESS, "hour").alias("first_hour"),
             F.sum(F.array_size(F.expr(back))).alias("went_back"),
-            F.least(*begins).alias("begun_since"),
+            F.least(started, least(PARTITION_OWNERS, "valid_from", is_own)).alias("begun_since"),
         )
         .collect()
     )

@@ -7,6 +7,7 @@ lost its end, has the same offsets with other records: it is refused, with the n
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -29,6 +30,7 @@ from sources.coverage import (
     within,
 )
 from sources.kafka import Topic
+from sources.parquet import File
 from sources.plan import State, free_name
 
 # The kind of a record of which the lakehouse has the position, with other bytes.
@@ -136,10 +138,20 @@ def _own_name(lakehouse: Lakehouse) -> str:
     return f"keep it under a name of its own: --cluster {name}"
 
 
-def from_files(lakehouse: Lakehouse, path: str, topic: str, state: State) -> Source:
-    """Return what files have beyond a state; refuse those that are of another log."""
-    files = parquet.listed(lakehouse.spark, path)
-    note, unread = parquet.noted(files), parquet.unread(files, state.files)
+def from_files(
+    lakehouse: Lakehouse,
+    path: str,
+    topic: str,
+    state: State,
+    *,
+    files: Sequence[File],
+    unread: Sequence[File],
+) -> Source:
+    """Return what files have beyond a state; refuse those that are of another log.
+
+    Those that `parquet.unread` gives, of those that `parquet.listed` has found, are read.
+    """
+    note = parquet.noted(files)
     if not unread:
         return Source(lakehouse.spark.range(0), [])
     every = parquet.read(lakehouse.spark, path, unread, is_part=len(unread) < len(files))
