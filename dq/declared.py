@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -37,6 +37,8 @@ class Check:
     condition: str  # the condition, in SQL; a row that it is null of does not break it
     severity: str = CRITICAL  # warning or critical
     mostly: float = 1.0  # the least share of the rows that it has to hold of
+    # SQL for the rows that the condition is of, each for `copies` rows; None for the suite's own.
+    rows: str | None = None
 
 
 @dataclass(frozen=True)
@@ -68,26 +70,26 @@ def filled(sql: str, values: Mapping[str, str]) -> str:
 
 def counted(suite: Suite, values: Mapping[str, str]) -> str:
     """Return the SQL that counts a suite's rows, as `ROWS`, and those that break each check."""
-    broken = (
-        f"count(*) FILTER (WHERE NOT ({filled(check.condition, values)})) AS {check.name}"
-        for check in suite.checks
-    )
-    columns = ", ".join((f"count(*) AS {ROWS}", *broken))
-    return f"SELECT {columns} FROM (\n{filled(suite.rows, values)}\n)"  # noqa: S608
+    columns = [f"count(*) AS {ROWS}"]
+    for check in suite.checks:
+        condition = f"NOT ({check.condition})"
+        broken = f"count(*) FILTER (WHERE {condition})"
+        if check.rows is not None:
+            broken = f"(SELECT coalesce(sum(copies), 0) FROM ({check.rows}) WHERE {condition})"  # noqa: S608
+        columns.append(f"{broken} AS {check.name}")
+    return filled(f"SELECT {', '.join(columns)} FROM (\n{suite.rows}\n)", values)  # noqa: S608
 
 
 def broken_keys(suite: Suite, check: Check, values: Mapping[str, str]) -> str:
     """Return the SQL that gives the keys of a few rows that break an expectation."""
-    return (
-        f"SELECT {', '.join(suite.key)} FROM (\n{filled(suite.rows, values)}\n)"  # noqa: S608
-        f" WHERE NOT ({filled(check.condition, values)}) LIMIT {_SAMPLES}"
-    )
+    rows = f"SELECT {', '.join(suite.key)} FROM (\n{check.rows or suite.rows}\n)"  # noqa: S608
+    return filled(f"{rows} WHERE NOT ({check.condition}) LIMIT {_SAMPLES}", values)
 
 
 def broken_rows(suite: Suite, check: Check, cluster: str, values: Mapping[str, str]) -> str:
     """Return the SQL that shows the rows that break an expectation."""
     condition = filled(check.condition, values).strip()
-    rows = filled(suite.rows, values).strip()
+    rows = filled(check.rows or suite.rows, values).strip()
     # Nothing here is other people's text: options.py says what a cluster's name is made of.
     return f"SELECT * FROM (\n{rows}\n)\nWHERE cluster = '{cluster}' AND NOT ({condition})"  # noqa: S608
 
@@ -117,41 +119,41 @@ def suites() -> tuple[Suite, ...]:
             about.setdefault(declared["table"], []).append(declared)
         else:
             own[declared["table"]] = declared
-    # What holds of all decoded tables is held of them together, and that bronze has a record once.
     decoded = {decoded_table(name).name for name in silver_tables()}
-    counted = decoded | {RECORDS.name}
     found = [_about_table(declared) for declared in about.pop(EVERY_DECODED)]
     for name, spec in all_tables().items():
         if name in own or name not in _BOOKKEEPING | decoded:
-            by_key = () if name in decoded else _by_key(spec, is_counted=name in counted)
-            found.append(_of_table(spec, own.pop(name, {}), by_key))
+            found.append(_of_table(spec, own.pop(name, {}), decoded))
         found += [_about_table(declared) for declared in about.pop(name, ())]
     if own or about:
         raise ValueError(f"dq/suites names tables that are not ours: {sorted({*own, *about})}")
     return tuple(found)
 
 
-def _by_key(spec: TableSpec, *, is_counted: bool) -> tuple[Check, ...]:
+def _by_key(spec: TableSpec, source: str, *, is_counted: bool) -> tuple[Check, ...]:
     """Return what is expected of a table's key; `is_counted` if another suite counts its rows."""
     no_null = " AND ".join(f"{column} IS NOT NULL" for column in spec.required)
     whole = Check("key_is_whole", f"No row lacks {', '.join(spec.required)}.", no_null)
-    unique = Check("key_is_unique", f"No two rows share {', '.join(spec.key)}.", "copies = 1")
-    return (whole,) if is_counted else (unique, whole)
+    if is_counted:
+        return (whole,)
+    key = ", ".join(spec.key)
+    # A window over the rows would sort them with all columns that are looked at.
+    copies = f"SELECT {key}, count(*) AS copies FROM (\n{source}\n) GROUP BY {key}"  # noqa: S608
+    unique = Check("key_is_unique", f"No two rows share {key}.", "copies = 1", rows=copies)
+    return unique, whole
 
 
-def _of_table(spec: TableSpec, declared: dict[str, Any], by_key: Sequence[Check]) -> Suite:
+def _of_table(spec: TableSpec, declared: dict[str, Any], decoded: Container[str]) -> Suite:
     """Return the suite of a table's own rows: what its declaration says, and its suite."""
     new = next((f"{{{c.name}s}}" for c in spec.columns if c.name in _NEW), "true")
     every = f"SELECT * FROM {spec.name} WHERE {new}"  # noqa: S608 - the names are ours
     source = declared.get("source", every).strip()
     facts = ["*", *declared.get("facts", ())]
     rows = f"SELECT {f',{chr(10)}  '.join(facts)}\nFROM (\n{source}\n)"
-    if any("copies" in check.condition for check in by_key):
-        # Last, and by all of the key: rows that a part of it brought together remain together. All
-        # are of one cluster, which therefore comes last.
-        cluster, first, *others = spec.key
-        key = ", ".join((first, cluster, *others))
-        rows = f"SELECT *, count(*) OVER (PARTITION BY {key}) AS copies\nFROM (\n{rows}\n)"
+    # What holds of all decoded tables is held of them together, and that bronze has a record once.
+    by_key = (
+        () if spec.name in decoded else _by_key(spec, source, is_counted=spec.name == RECORDS.name)
+    )
     checks = [*by_key, *(Check(**check) for check in declared.get("check", ()))]
     own_key = tuple(column for column in spec.key if column != "cluster")
     return Suite(spec.name, None, "row of the table", own_key, rows, tuple(checks))
