@@ -37,7 +37,8 @@ COLUMNS = {
     "more": "int",
 }
 """Columns of an event, with their types by Spark's names. Only those of `GROUP_METADATA` have a
-payload in columns of its own, in a struct: with their members these are nearly all of the bytes."""
+payload in columns of its own: with their members these are nearly all of the bytes. It is the one
+struct of a list, since a struct that is null costs what its columns cost."""
 MEMBERS = 20
 """Members of an event at most; a batch has so many rows, whatever they hold."""
 
@@ -106,9 +107,10 @@ class Events:
         self._topics = batch.select(["topic_id", "topic"])
         self._is_named = self._topics["topic_id"].is_valid().to_numpy(zero_copy_only=False)
         if GROUP_METADATA in batch.schema.names:
-            of_kind = pc.indices_nonzero(pc.equal(batch["kind"], GROUP_METADATA))
-            self._metadata_rows = dict(zip(of_kind.to_pylist(), range(len(of_kind)), strict=True))
-            self._metadata = _GroupMetadata(batch[GROUP_METADATA].take(of_kind), known)
+            lists = batch[GROUP_METADATA]
+            told = pc.indices_nonzero(lists.is_valid()).to_pylist()
+            self._metadata_rows = {event: row for row, event in enumerate(told)}
+            self._metadata = _GroupMetadata(lists.flatten(), known)
 
     def runs(self) -> Iterator[tuple[int, int]]:
         """Cut them: commits of a group in one partition together, other events one by one."""
@@ -137,7 +139,8 @@ class Events:
     def payload(self, event: int) -> Row | None:
         """Return what a record says; None for a tombstone."""
         if self._kinds[event] == GROUP_METADATA:
-            return self._metadata.at(self._metadata_rows[event])
+            row = self._metadata_rows.get(event)
+            return None if row is None else self._metadata.at(row)
         payload = self._payloads[event].as_py()
         return None if payload is None else orjson.loads(payload)
 
@@ -170,16 +173,13 @@ class _GroupMetadata:
     """Records of group metadata, made a window at a time, as they are asked for."""
 
     def __init__(self, structs: pa.StructArray, known: dict[tuple[object, ...], Member]) -> None:
-        self._is_tombstone = structs.is_null().to_pylist()
         self._own = pa.table([structs.field(name) for name in OWN], names=OWN)
         self._memberships = _Memberships(structs, known)
         self._start = 0
         self._window: list[Row] = []
 
-    def at(self, row: int) -> Row | None:
-        """Return what a record says; None for a tombstone."""
-        if self._is_tombstone[row]:
-            return None
+    def at(self, row: int) -> Row:
+        """Return what a record says."""
         if not self._start <= row < self._start + len(self._window):
             self._start = row
             self._window = self._own.slice(row, _WINDOW).to_pylist()

@@ -69,7 +69,7 @@ def _events(name: str, rows: DataFrame) -> DataFrame:
         }
     elif name == GROUP_METADATA:
         rows = _by_members(rows)
-        payload = F.struct(*arrow.OWN, *arrow.SCALARS, *arrow.BYTES, *arrow.DECODED)
+        payload = F.array(F.struct(*arrow.OWN, *arrow.SCALARS, *arrow.BYTES, *arrow.DECODED))
         own = {name: F.when(~deletes, payload), "more": F.col("more")}
     else:
         read = [c for c in rows.columns if c in payloads.COLUMNS]
