@@ -1,7 +1,7 @@
 """Rows of several tables in one: a column names a table, a list of that name has rows of it.
 
-A list of many rows costs what a row costs without it: a null struct in each row, for each of the
-other tables, was most of the bytes between Python and Spark.
+In Arrow a struct that is null takes what its columns take, and a list that is null next to nothing:
+a struct for each table in each row was most of the bytes between Python and Spark.
 """
 
 from __future__ import annotations
