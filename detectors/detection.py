@@ -18,7 +18,6 @@ from detectors.thresholds import Thresholds
 from detectors.unread import NEVER_COLUMNS, OWNERS_COLUMNS, WAIT_COLUMNS
 from schemas import gold
 from schemas.columns import Column, array_of_millis, arrow_schema, column
-from schemas.memory import seldom_collect
 
 CHECKPOINT = "checkpoint"
 """The kind of the row that holds what the detectors keep of a group."""
@@ -116,7 +115,6 @@ def detected(
             yield from anomaly_rows(settled, still_open, cluster, group_id, limits, now=at)
             yield {"group_id": group_id, "state": detector.to_json()}
 
-    seldom_collect()
     found = rows()
     while of_batch := list(islice(found, _BATCH_ROWS)):
         yield batch_of(of_batch, OUTPUT)

@@ -16,6 +16,7 @@ from detectors.detection import CHECKPOINT, COLUMNS, SORT_RANKS, detected
 from detectors.model import MINUTE_MS
 from detectors.thresholds import Thresholds
 from schemas.gold import RHYTHM_COMMITS
+from schemas.memory import seldom_collect
 from schemas.placement import HOME
 
 _NEVER_MS = 253_402_300_799_000
@@ -74,6 +75,7 @@ def detect(
     )
 
     def batches_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        seldom_collect()
         return detected(batches, thresholds, cluster, now, known_until=known_until, lost=lost)
 
     return ordered.mapInArrow(batches_of, schema)

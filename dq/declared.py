@@ -130,11 +130,13 @@ def suites() -> tuple[Suite, ...]:
     return tuple(found)
 
 
-def _by_key(spec: TableSpec, source: str, *, is_counted: bool) -> tuple[Check, ...]:
-    """Return what is expected of a table's key; `is_counted` if another suite counts its rows."""
+def _by_key(spec: TableSpec, source: str, decoded: Container[str]) -> tuple[Check, ...]:
+    """Return what is expected of a table's key, but what is held of all decoded tables together."""
+    if spec.name in decoded:
+        return ()
     no_null = " AND ".join(f"{column} IS NOT NULL" for column in spec.required)
     whole = Check("key_is_whole", f"No row lacks {', '.join(spec.required)}.", no_null)
-    if is_counted:
+    if spec.name == RECORDS.name:  # that bronze has a record once is part of it
         return (whole,)
     key = ", ".join(spec.key)
     # A window over the rows would sort them with all columns that are looked at.
@@ -150,13 +152,10 @@ def _of_table(spec: TableSpec, declared: dict[str, Any], decoded: Container[str]
     source = declared.get("source", every).strip()
     facts = ["*", *declared.get("facts", ())]
     rows = f"SELECT {f',{chr(10)}  '.join(facts)}\nFROM (\n{source}\n)"
-    # What holds of all decoded tables is held of them together, and that bronze has a record once.
-    by_key = (
-        () if spec.name in decoded else _by_key(spec, source, is_counted=spec.name == RECORDS.name)
-    )
-    checks = [*by_key, *(Check(**check) for check in declared.get("check", ()))]
+    own = (Check(**check) for check in declared.get("check", ()))
+    checks = (*_by_key(spec, source, decoded), *own)
     own_key = tuple(column for column in spec.key if column != "cluster")
-    return Suite(spec.name, None, "row of the table", own_key, rows, tuple(checks))
+    return Suite(spec.name, None, "row of the table", own_key, rows, checks)
 
 
 def _about_table(declared: dict[str, Any]) -> Suite:

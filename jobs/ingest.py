@@ -37,7 +37,10 @@ def ingest(run: Run) -> None:
         source = _source(run, state)
     run.summary["records_ingested"] = 0
     if source.ranges:
-        with run.step("writing bronze.records", "records_ingested"):
+        with (
+            run.step("writing bronze.records", "records_ingested"),
+            configured(lakehouse.spark, Stage.INGEST, source.offsets),
+        ):
             added = _write(lakehouse, source, state, now)
             run.summary["records_ingested"] = added
 
@@ -49,19 +52,18 @@ def preview(run: Run) -> None:
         source = _source(run, state)
     numbers = ("from offset", "up to", "offsets", "records")
     table = titled("What an ingest would read", "partition", numbers=numbers)
-    found, offsets, records = source.found or {}, 0, 0
+    found, records = source.found or {}, 0
     for r in source.ranges:
         count = r.next_offset - r.from_offset
         extent = found.get((r.topic, r.record_partition))
-        offsets += count
         records += extent.records if extent else 0
         shown = f"{extent.records:,}" if extent else "not known"
         title = Text(printable(f"{r.topic}-{r.record_partition}"))
         table.add_row(title, str(r.from_offset), str(r.next_offset - 1), f"{count:,}", shown)
     run.out.print(table)
-    known = f"{offsets:,} offsets" + (f", {records:,} records" if found else "")
+    known = f"{source.offsets:,} offsets" + (f", {records:,} records" if found else "")
     run.out.print(f"{len(source.ranges):,} partitions, {known}; nothing was written")
-    run.summary |= {"partitions": len(source.ranges), "offsets": offsets}
+    run.summary |= {"partitions": len(source.ranges), "offsets": source.offsets}
 
 
 def _source(run: Run, state: State) -> Source:
@@ -97,18 +99,17 @@ def _write(lakehouse: Lakehouse, source: Source, state: State, now: dt.datetime)
     rows = source.records.withColumns(
         {"ingested_at": F.lit(now), "ingest_run": F.lit(number).cast("bigint")}
     )
-    most = sum(r.next_offset - r.from_offset for r in source.ranges)
+    are_few = source.offsets <= FEW_ROWS
+    rows = rows.localCheckpoint(eager=False) if are_few else rows
     # If this process is killed behind this commit, the next run accounts for it by the note.
     note = note_of(lakehouse, number, source.ranges, now)
-    with configured(lakehouse.spark, Stage.INGEST, most):
-        rows = rows.localCheckpoint(eager=False) if most <= FEW_ROWS else rows
-        version = lakehouse.append(RECORDS, rows, RunId(Stage.INGEST, number), note)
+    version = lakehouse.append(RECORDS, rows, RunId(Stage.INGEST, number), note)
     if version is None:
         raise GroupledgerError(
             f"another ingest of cluster {lakehouse.cluster} has done this work; this run wrote"
             " nothing. Let one run end before the next starts"
         )
-    if most <= FEW_ROWS:
+    if are_few:
         lakehouse.keep(RECORDS, rows, number)
     found, written = source.found, of_run(lakehouse, number)
     if found is None or written.count() != sum(e.records for e in found.values()):

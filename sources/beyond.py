@@ -54,6 +54,11 @@ class Source:
     # What tells the files that it is of, see `State`; None of a cluster.
     files: dict[str, Any] | None = None
 
+    @property
+    def offsets(self) -> int:
+        """Count the offsets: it has as many records at most."""
+        return sum(r.next_offset - r.from_offset for r in self.ranges)
+
 
 def refuse_second_topic(lakehouse: Lakehouse, topic: str, state: State) -> None:
     """Refuse another topic than the one that is held: silver tells records apart by offsets."""

@@ -11,7 +11,6 @@ import pyarrow as pa
 
 from schemas import gold
 from schemas.columns import array_of_millis
-from schemas.memory import seldom_collect
 from schemas.placement import Placement
 from timeline.arrow import Checkpoint, Events
 from timeline.commits import COMMITS, NO_TIME, CommitChunk
@@ -36,7 +35,6 @@ def fold(
 
     The events of a group come one after the other; `holes` are what is missing, by partition.
     """
-    seldom_collect()
     rows = _Rows()
     group: _Group | None = None
     may_be_gone = any(of_partition.unseen for of_partition in holes.values())

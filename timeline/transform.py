@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
 from schemas.ledger import is_beyond
+from schemas.memory import seldom_collect
 from schemas.placement import HOME, KAFKA, REDPANDA, Placement, inferred, placed
 from schemas.tagged import ddl, tagged, tagged_columns
 from timeline import arrow, groups, payloads
@@ -49,6 +50,7 @@ def timeline(
     known = dict(holes)
 
     def rows_of(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        seldom_collect()
         return tagged(groups.fold(arrow.read(batches), known, placement), _COLUMNS)
 
     return ordered.mapInArrow(rows_of, ddl(_COLUMNS))
