@@ -647,12 +647,20 @@ def _beat(rhythm: list[int]) -> int | None:
 
 def _beat_of(state: GroupState, member_id: str) -> int:
     rhythm, known = state.commits.by_member.get(member_id), state.beats.get(member_id, 0)
-    return (None if rhythm is None else _beat(rhythm)) or known
+    return (None if rhythm is None else _beat(rhythm) or _as_others(state, rhythm)) or known
+
+
+def _as_others(state: GroupState, rhythm: list[int]) -> int | None:
+    """Return the time of another's clock, if a member committed first when that was over."""
+    # Whoever leaves before it has committed thrice shows no clock of its own.
+    *_, first = rhythm
+    return next((ms for ms in state.beats.values() if abs(first - ms) <= _SLOWER_MS), None)
 
 
 def beats(state: GroupState) -> dict[str, int]:
     """Return how long members pause between two commits, of those that always pause as long."""
-    return {m: ms for m in state.members if (ms := _beat_of(state, m))}
+    seen = [*state.members, *state.commits.by_member]
+    return {m: ms for m in seen if (ms := _beat_of(state, m))} or state.beats
 
 
 def begins_anew(state: GroupState) -> bool:

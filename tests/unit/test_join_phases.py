@@ -471,6 +471,27 @@ def test_who_commits_by_a_clock_goes_on_until_it_exceeds_its_time_to_poll(
     assert row["join_started_at"] == since + round(began * SECOND)
 
 
+@pytest.mark.parametrize(("first", "is_shown"), [(150, True), (130, False)], ids=["clock", "none"])
+def test_who_leaves_before_it_has_committed_thrice_has_the_clock_of_those_before(
+    first: int,
+    is_shown: bool,  # noqa: FBT001
+) -> None:
+    """So it was due to poll when it left, and who came back before that began the rebalance."""
+    log = Records().created().wait(3 * SECOND).classic(1, {"a-0": [0], "b-0": [1]})
+    for number, commits in enumerate([[first, 300], *([[150]] * 4)], start=1):
+        since = log.clock
+        for at in commits:
+            log.wait(since + at * SECOND + 10 - log.clock).commit(partition=0).commit(partition=1)
+        log.wait(since + 305 * SECOND - log.clock)
+        log.classic(number + 1, {f"a-{number}": [0], f"b-{number}": [1]}, took=0)
+    since = log.clock
+    log.wait(150 * SECOND).commit(partition=0).commit(partition=1)
+    log.wait(50 * SECOND).commit(partition=1)
+    log.wait(100 * SECOND).classic(7, {"c-0": [0], "b-5": [1]}, took=0)
+    row = generations(whole_and_cut(log.log()))[-1]
+    assert (row["join_started_at"] == since + 50 * SECOND) == is_shown
+
+
 def test_members_that_join_at_once_are_not_waited_for_in_a_slow_group_either() -> None:
     log = working(slow(), 2 * MINUTE, 0, 1).classic(6, {"a-4": [0], "b-4": [1], "c-0": []})
     assert generations(whole_and_cut(log.log()))[-1]["join_ms"] < 10 * SECOND
