@@ -150,12 +150,22 @@ def _of_table(spec: TableSpec, declared: dict[str, Any], decoded: Container[str]
     new = next((f"{{{c.name}s}}" for c in spec.columns if c.name in _NEW), "true")
     every = f"SELECT * FROM {spec.name} WHERE {new}"  # noqa: S608 - the names are ours
     source = declared.get("source", every).strip()
-    facts = ["*", *declared.get("facts", ())]
-    rows = f"SELECT {f',{chr(10)}  '.join(facts)}\nFROM (\n{source}\n)"
-    own = (Check(**check) for check in declared.get("check", ()))
+    rows = _rows(source, declared.get("facts", ()))
+    own = (_of_own_rows(source, check) for check in declared.get("check", ()))
     checks = (*_by_key(spec, source, decoded), *own)
     own_key = tuple(column for column in spec.key if column != "cluster")
     return Suite(spec.name, None, "row of the table", own_key, rows, checks)
+
+
+def _of_own_rows(source: str, declared: dict[str, Any]) -> Check:
+    """Return a check of a suite's rows, or of its own with the facts that it needs."""
+    facts = declared.pop("facts", None)
+    rows = None if facts is None else _rows(source, ("1 AS copies", *facts))
+    return Check(**declared, rows=rows)
+
+
+def _rows(source: str, facts: Iterable[str]) -> str:
+    return f"SELECT {f',{chr(10)}  '.join(['*', *facts])}\nFROM (\n{source}\n)"
 
 
 def _about_table(declared: dict[str, Any]) -> Suite:

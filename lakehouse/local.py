@@ -25,7 +25,7 @@ from schemas.tables import TableSpec, all_tables
 # no other names of columns.
 _READER_VERSION = 1
 # What needs more goes to a folder for temporary files.
-_MOST_MEMORY = "1GB"
+_MOST_MEMORY = "500MB"
 # What regular expressions of Java mean, and RE2, which DuckDB has, takes for something else: flags,
 # sets within sets, and what Java has other letters and spaces for. What else RE2 lacks it refuses.
 _OF_JAVA_ALONE = re.compile(r"&&|\[[^\]]*\[|\(\?(?!:|s\))|\\[bBsS]|[^\x00-\x7f]")
