@@ -17,7 +17,7 @@ from deltalake.exceptions import DeltaError
 from lakehouse import files
 from lakehouse.queries import Ask, bound, by_spark, on_views, tables_of, view_of
 from lakehouse.tables import Tables, refuse_log
-from schemas.columns import arrow_schema, in_millis
+from schemas.columns import ArrayOf, ColumnType, StructOf, arrow_schema, in_millis
 from schemas.errors import GroupledgerError
 from schemas.tables import TableSpec, all_tables
 
@@ -42,6 +42,7 @@ class NeedsSparkError(GroupledgerError):
 _AS_SPARK = """
 SET TimeZone = 'UTC';
 SET default_null_order = 'nulls_first_on_asc_last_on_desc';
+CREATE MACRO array_compact(list) AS list_filter(list, lambda each: each IS NOT NULL);
 CREATE MACRO collect_set(value) AS coalesce(
   list(DISTINCT value) FILTER (WHERE value IS NOT NULL), []);
 CREATE MACRO count_if(condition) AS count(CASE WHEN condition THEN 1 END);
@@ -90,7 +91,10 @@ def asked_here(root: Path, cluster: str) -> Ask:
                 connection.execute(_AS_SPARK)
                 for name in tables_of(*queries.values()):
                     _show(connection, root, cluster, all_tables()[name])
-                asked = {n: bound(on_views(sql, view_of), values) for n, sql in queries.items()}
+                asked = {
+                    name: bound(on_views(in_duckdb(sql), view_of), values)
+                    for name, sql in queries.items()
+                }
                 return {
                     name: _told(connection.execute(*query).to_arrow_table())
                     for name, query in asked.items()
@@ -105,6 +109,18 @@ def asked_here(root: Path, cluster: str) -> Ask:
             raise NeedsSparkError(str(error)) from error
 
     return answers
+
+
+def _holds_structs(kind: ColumnType) -> bool:
+    return isinstance(kind, ArrayOf) and isinstance(kind.element, StructOf)
+
+
+def in_duckdb(sql: str) -> str:
+    """Return some SQL with what Spark takes of each struct in a list as DuckDB does: `m.name`."""
+    columns = [c for name in tables_of(sql) for c in all_tables()[name].columns]
+    lists = {c.name for c in columns if _holds_structs(c.type)}
+    of_each = rf"\b({'|'.join(sorted(lists)) or '(?!)'})\.(\w+)"
+    return re.sub(of_each, r"list_transform(\1, lambda each: each.\2)", sql)
 
 
 def quickest(tables: Tables) -> Ask:
@@ -136,7 +152,9 @@ def _told(rows: pa.Table) -> pa.Table:
 def _show(connection: duckdb.DuckDBPyConnection, root: Path, cluster: str, spec: TableSpec) -> None:
     """Make a view of a cluster's rows; a column that an older release did not write is null."""
     name, folder = view_of(spec.name), str(root / spec.name.replace(".", "/"))
-    connection.register(f"{name}_declared", arrow_schema(spec.columns).empty_table())
+    connection.register("declared", arrow_schema(spec.columns).empty_table())
+    # A table of DuckDB's own: it cannot push what joins find out into one of Arrow's.
+    connection.execute(f"CREATE TABLE {name}_declared AS FROM declared")
     rows = f"FROM {name}_declared"
     # What looks like an escape in a path delta-rs takes for one, and reads another folder's log.
     if _ESCAPED.search(folder):

@@ -7,7 +7,7 @@ import datetime as dt
 import json
 import re
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,7 +24,7 @@ from dq import due
 from dq.declared import ROWS, Check, Suite, broken_keys, counted, suites
 from dq.validation import EvaluationError, evaluate
 from lakehouse.lakehouse import Lakehouse
-from lakehouse.local import _AS_SPARK, quickest
+from lakehouse.local import _AS_SPARK, in_duckdb, quickest
 from lakehouse.queries import by_spark, on_views
 from lakehouse.runs import StageRun
 from lakehouse.tables import spark_schema
@@ -341,6 +341,10 @@ class World:
     def ask(self, text: str) -> pa.Table:
         return self.connection.execute(text).to_arrow_table()
 
+    def ask_of(self, view: Callable[[str], str], text: str) -> pa.Table:
+        """Ask tables, each of the view that is given for it."""
+        return self.ask(on_views(in_duckdb(text), view))
+
     def broken(self, broken: Broken) -> pa.Table:
         """Return a table with the row that is broken."""
         spec, whole = all_tables()[broken.table], view_of(broken.table)
@@ -423,11 +427,9 @@ def case_of(world: World, suite: Suite, check: Check) -> Case:
     def view(name: str) -> str:
         return "broken" if name == broken.table else view_of(name)
 
-    rows, unexpected = (
-        world.ask(on_views(counted(alone, world.asked), view)).to_pylist()[0].values()
-    )
+    rows, unexpected = world.ask_of(view, counted(alone, world.asked)).to_pylist()[0].values()
     keys = broken_keys(alone, check, world.asked).replace("LIMIT 3", "")
-    found = [json.dumps(key, default=str) for key in world.ask(on_views(keys, view)).to_pylist()]
+    found = [json.dumps(key, default=str) for key in world.ask_of(view, keys).to_pylist()]
     own = ""
     if {*suite.key} <= {*all_tables()[broken.table].key}:
         of_row = world.ask(f"SELECT {first(broken)} AS key")["key"][0].as_py()
@@ -500,7 +502,7 @@ def test_great_expectations_finds_what_is_counted(world: World, cases: dict[str,
         def ask(queries: Mapping[str, str], _: object, broken: str = broken) -> dict[str, pa.Table]:
             view = {broken: "broken"}
             return {
-                name: world.ask(on_views(text, lambda table: view.get(table, view_of(table))))
+                name: world.ask_of(lambda table: view.get(table, view_of(table)), text)
                 for name, text in queries.items()
             }
 

@@ -62,6 +62,23 @@ def test_what_is_nested_and_no_release_wrote_yet_is_null(tmp_path: Path) -> None
     assert found.to_pylist() == [{"reason": None, "start": 1}]
 
 
+def test_a_field_is_taken_of_each_struct_in_a_list_as_spark_takes_it(tmp_path: Path) -> None:
+    holes = [{"start_offset": 1, "reason": None}, {"start_offset": 2, "reason": "compacted"}]
+    write(tmp_path, CLUSTER, holes=holes)
+    taken = "array_compact(holes.reason) AS reasons, size(holes.start_offset) AS number"
+    query = {"taken": f"SELECT {taken} FROM bronze.coverage"}
+    (row,) = asked_here(tmp_path, CLUSTER)(query, {})["taken"].to_pylist()
+    assert row == {"reasons": ["compacted"], "number": 2}
+
+
+def test_rows_that_join_many_others_need_no_spark(tmp_path: Path) -> None:
+    rows = pa.table({"cluster": [CLUSTER] * 50_000, "source": list(map(str, range(50_000)))})
+    write_deltalake(str(tmp_path / "bronze/coverage"), rows, partition_by=["cluster"])
+    known = "SELECT source AS known FROM bronze.coverage ORDER BY source LIMIT 5000"
+    query = {"rows": f"SELECT count(*) AS n FROM bronze.coverage JOIN ({known}) ON source = known"}
+    assert asked_here(tmp_path, CLUSTER)(query, {})["rows"].to_pylist() == [{"n": 5_000}]
+
+
 def test_a_folder_may_have_any_name(tmp_path: Path) -> None:
     root = tmp_path / "o'brien's \"50%\""
     write(root, CLUSTER, observed_at=AT)
