@@ -454,6 +454,8 @@ _INCIDENT = [
     *("incident_id", "cause", "severity", "subject", "started_at", "ended_at", "is_open"),
     *("group_count", "anomaly_ids", "anomaly_count", "summary"),
 ]
+# What says which anomalies are listed, and which of them first.
+_RANKED = ("anomaly_id", "kind", "severity", "group_id", "started_at", "ended_at", "is_open")
 # What proves an anomaly is shown with its group.
 _PROOF = ("evidence", "thresholds")
 
@@ -476,13 +478,14 @@ def _anomalies(facts: Facts, chosen: Selection, late_from: int | None, readers: 
     is_in_detail = f"named IS NOT NULL AND group_rank <= {GROUP_ANOMALIES}"
     is_row = f"kind_rank = 1 AND rank <= {LISTED_ANOMALIES}"
     is_listed = f"({is_in_detail} OR {is_row})" if For.PAGE in readers else "false"
-    columns = ", ".join(_ANOMALY)
-    own = {"group_id": "named"} | {name: name for name in _PROOF}
-    of_shown = ", ".join(f"CASE WHEN {is_shown} THEN {n} END AS {as_}" for n, as_ in own.items())
-    # The windows are of different rows: in a single partition none has them exchanged again.
+    of_shown = ", ".join(f"CASE WHEN named IS NOT NULL THEN {n} END AS {n}" for n in _PROOF)
+    texts = ", ".join(name for name in _ANOMALY if name not in _RANKED)
+    # The windows are of different rows: in a single partition none has them exchanged again. Each
+    # sorts all rows, so what is only shown joins those that are left.
     return f"""
 WITH found AS (
-    SELECT /*+ REPARTITION(1) */ {columns}, {of_shown}, {is_late} AS is_late
+    SELECT /*+ REPARTITION(1) */ {", ".join(_RANKED)},
+        CASE WHEN {is_shown} THEN group_id END AS named, {is_late} AS is_late
     FROM gold.anomalies{_anomalous(chosen)}
 ), ranked AS (
     SELECT *,
@@ -501,7 +504,10 @@ WITH found AS (
         row_number() OVER (ORDER BY kind_rank = 1 DESC, {by}) AS rank
     FROM ranked
 ), told AS (SELECT *, {is_told} AS is_told, {is_listed} AS is_listed FROM placed)
-SELECT * FROM told WHERE is_listed OR is_told OR place = 1"""
+SELECT told.*, {texts}, {of_shown}
+FROM told JOIN (SELECT anomaly_id AS id, {texts}, {", ".join(_PROOF)} FROM gold.anomalies)
+    ON id = anomaly_id
+WHERE is_listed OR is_told OR place = 1"""
 
 
 def _over(what: str, partition: str, order: str) -> str:
