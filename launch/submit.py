@@ -28,7 +28,7 @@ from launch.shipping import CONF, FOR_PYTHON, UTC, build_archive, read_propertie
 from launch.signals import ENDING, HELD_BACK
 
 # Enough for a session and its shuffles on one machine; Spark's default of 1g is not.
-LOCAL_DRIVER_MEMORY = "3g"
+LOCAL_DRIVER_MEMORY = "2560m"
 
 # Leaves out the compiler that makes the fastest code, and takes a third of the processor time of a
 # run of a minute to do it. With this compiler alone Java sets 48 MB aside for code; a pipeline that
