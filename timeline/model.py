@@ -302,8 +302,8 @@ class GroupState:
     cycles: list[int] = field(default_factory=list)
     # Longest pause between two commits of one member, in the last generation that had a rhythm.
     usual_pause: int | None = None
-    # Of each member the pause between two of its commits, in the last generation in which it was
-    # always as long.
+    # The pause between two commits of each member, in the last generation in which it was always as
+    # long: of those that are there, of those of the generation before, or else of the last known.
     beats: dict[str, int] = field(default_factory=dict)
     # Whether these begin anew with each assignment.
     begins_anew: bool = False
