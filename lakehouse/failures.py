@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from urllib.parse import unquote
 
-from py4j.protocol import Py4JJavaError
+from py4j.protocol import Py4JJavaError, Py4JNetworkError
 
 from schemas.errors import GroupledgerError, LakehouseError, SourceError
 
@@ -20,6 +20,14 @@ _BROKER_GONE = (
 _WORKER_GONE = (
     "a Python worker was killed, most likely since memory ran out: run again with more of it, or "
     "with one task at a time (--master 'local[1]')"
+)
+_HEAP_FULL = (
+    "the JVM ran out of memory: run again with more of it (--conf spark.driver.memory=8g, on a"
+    " cluster also spark.executor.memory)"
+)
+_JVM_GONE = (
+    "the JVM of Spark has ended, most likely since memory ran out: run again; if it ends once more,"
+    " with more memory (--conf spark.driver.memory=8g)"
 )
 
 # The error that ended a task: the first line of Python's traceback that is not indented.
@@ -57,6 +65,8 @@ _KNOWN = (
         for sign in ("DELTA_CONCURRENT", "DELTA_METADATA_CHANGED", "DELTA_PROTOCOL_CHANGED")
     ),
     ("Python worker exited unexpectedly", _WORKER_GONE),
+    ("OutOfMemoryError: Java heap space", _HEAP_FULL),
+    ("OutOfMemoryError: GC overhead limit exceeded", _HEAP_FULL),
     (
         "No space left on device",
         "the disk is full; nothing half-written counts: make room and run again",
@@ -81,7 +91,11 @@ _KNOWN = (
 
 def line_of(error: Exception) -> str:
     """Return the line that says what went wrong, and what to do about it."""
-    return str(error) if isinstance(error, GroupledgerError) else _explanation(error)
+    if isinstance(error, GroupledgerError):
+        return str(error)
+    # Whatever else makes connections has words of its own for those that fail.
+    is_jvm_gone = isinstance(error, (Py4JNetworkError, ConnectionError))
+    return _JVM_GONE if is_jvm_gone else _explanation(error)
 
 
 def _explanation(error: Exception) -> str:

@@ -24,8 +24,9 @@ from launch.signals import end_by_signals
 _MANY_RECORDS = 100_000
 # Up to here it is less than it takes to share it out.
 _FEW_RECORDS = 10_000
-# They print a query error's stack trace as JSON, also of an error that is handled.
-_LOUD_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
+# Two print a query error's stack trace as JSON, also of an error that is handled. By the root,
+# Py4J prints that of the error that it raises when the JVM is gone.
+_LOUD_LOGGERS = ("SQLQueryContextLogger", "DataFrameQueryContextLogger", "root")
 
 # Spark asks for a module that Java calls an incubator; SLF4J tells which logger it has found. No
 # option of theirs keeps both silent. An error of SLF4J is `SLF4J(E)`.

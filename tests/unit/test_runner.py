@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import signal
+import socket
 import subprocess
 import sys
 import time
 from itertools import pairwise
 
 import pytest
+from py4j.java_gateway import GatewayParameters, JavaGateway
+from py4j.protocol import Py4JNetworkError
 
 from jobs.runtime.runner import _again, _times
-from lakehouse.failures import _explanation
+from lakehouse.failures import _explanation, line_of
 from launch.signals import ENDING
 from schemas.errors import UsageError
 
@@ -29,6 +32,16 @@ def test_a_read_only_file_system_is_one_line(text: str) -> None:
     assert (
         message == "--lakehouse, --output or --docs cannot be written: the file system is read-only"
     )
+
+
+def test_a_jvm_that_is_gone_is_told_with_what_to_do() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    jvm = JavaGateway(gateway_parameters=GatewayParameters(port=port)).jvm
+    with pytest.raises(Py4JNetworkError) as caught:
+        jvm.System.currentTimeMillis()
+    for error in (caught.value, ConnectionRefusedError(111, "Connection refused")):
+        assert line_of(error).startswith("the JVM of Spark has ended, most likely since")
 
 
 def test_runs_begin_in_time_however_long_each_takes() -> None:
