@@ -505,17 +505,21 @@ def _members(ask: Ask, clients: Sequence[Client]) -> list[Row]:
     """Ask for the groups that had members with such names, by what these begin with."""
     if not clients:
         return []
-    asked = "\n  UNION ALL ".join(
+    asked = " UNION ALL ".join(
         f"SELECT {number} AS client, :name{number} AS beginning,"
         f" timestamp_millis({first - WINDOW_MS}) AS first, timestamp_millis({last}) AS last"
         for number, (_, first, last) in enumerate(clients)
     )
+    # Few names are held against each client, instead of many sessions.
     query = f"""
+WITH clients AS ({asked}), named AS (
+  SELECT client_id AS name, client, first, last
+  FROM (SELECT DISTINCT client_id FROM gold.member_sessions) JOIN clients
+    ON startswith(client_id, beginning)
+)
 SELECT client, group_id, client_id
-FROM gold.member_sessions JOIN (
-  {asked}
-) ON startswith(client_id, beginning) AND joined_at <= last
-  AND (left_at IS NULL OR left_at >= first)
+FROM gold.member_sessions JOIN named
+  ON client_id = name AND joined_at <= last AND (left_at IS NULL OR left_at >= first)
 GROUP BY client, group_id, client_id"""
     names = {f"name{n}": name.partition("*")[0] for n, (name, *_) in enumerate(clients)}
     return ask({"members": query}, **names)["members"]
