@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import groupby
 from operator import itemgetter
 from typing import Any
 
@@ -62,6 +61,7 @@ _STEPS_MS = (1, 2, 5, 10, 30, 60, 300, 900, 3_600, 10_800, 21_600, 86_400)
 _QUARANTINE_REASONS = 5
 _NEWEST_ANOMALIES = 500
 _NAMED_MEMBERS = 8
+_NEVER = -1  # for the begin of what has none
 _MOST_TEXT = 4_000
 """Characters of a text: what members send may be large, and the page has many rows."""
 
@@ -135,16 +135,13 @@ def _read_window(facts: Facts, ask: Ask, late_from: int | None, readers: For) ->
         until = facts.as_of if facts.chosen.until is None else facts.chosen.until
         facts.chosen = replace(facts.chosen, since=(until or 0) - WINDOW_MS)
     chosen = facts.chosen
-    answers = ask(
-        {
-            "anomalies": _anomalies(facts, chosen, late_from, readers),
-            "rebalances": _rebalances(chosen),
-            "days": _days(facts, end := chosen.until or facts.as_of or 0),
-            **{panel: _panel(panel, chosen) for panel in PANELS},
-        },
-        values_of(chosen) | {"names": names, "listed": facts.groups["group_id"].to_pylist()},
-    )
-    found = _cut(answers)
+    values = values_of(chosen) | {"names": names, "listed": facts.groups["group_id"].to_pylist()}
+    questions = {
+        "anomalies": _anomalies(facts, chosen, late_from, readers),
+        "rebalances": _rebalances(chosen),
+        "days": _days(facts, end := chosen.until or facts.as_of or 0),
+    }
+    found = _cut(ask(questions | {panel: _steps(panel, chosen) for panel in PANELS}, values))
     _tell_anomalies(facts, found["anomalies"])
     _tell_days(facts, found["days"], end - DAY_MS)
     bars = found["rebalances"]
@@ -153,27 +150,40 @@ def _read_window(facts: Facts, ask: Ask, late_from: int | None, readers: For) ->
         order = [("at", "ascending"), ("group_id", "ascending")]
         facts.rebalances = bars.drop_columns(["step_ms"]).sort_by(order)
     groups = {group.group_id: group for group in facts.shown}
-    for panel in PANELS:
-        rows = _with_names(found[panel]) if panel == "generations" else found[panel]
-        rows = rows.sort_by([("group_id", "ascending"), ("rank", "descending")])
-        is_held = pc.less_equal(rows["rank"], PANELS[panel].most)
-        steps = ("group_id", "rank", "row_count", "older_at")
-        left_out = rows.filter(pc.invert(is_held)).select(steps).to_pylist()
-        for name, of_group in groupby(left_out, itemgetter("group_id")):
-            older, behind = groups[name].older.setdefault(panel, []), None
-            for old in of_group:  # the oldest first
-                behind = old["row_count"] + 1 if behind is None else behind
-                older.append((old["older_at"], behind - old["rank"]))
-                behind = old["rank"]
-        rows = rows.filter(is_held).drop_columns(["older_at"])
+    told_from = {panel: _count_rows(groups, panel, found[panel]) for panel in PANELS}
+    newest = {
+        panel: _newest(panel, chosen, [since_of.get(name) for name in names])
+        for panel, since_of in told_from.items()
+        if since_of
+    }
+    for panel, rows in _cut(ask(newest, values | _numbered(names))).items():
+        named = _with_names(rows) if panel == "generations" else rows
+        ordered = named.sort_by([("group_id", "ascending"), ("rank", "descending")])
         start = 0
-        for of_group in pc.value_counts(rows["group_id"]).to_pylist():
-            group, held = groups[of_group["values"]], of_group["counts"]
-            group.counts[panel] = rows["row_count"][start].as_py()
-            group.rows[panel] = rows.slice(start, held).drop_columns(["rank", "row_count"])
-            start += held
+        for of_group in pc.value_counts(ordered["group_id"]).to_pylist():
+            held = ordered.slice(start, of_group["counts"])
+            groups[of_group["values"]].rows[panel] = held.drop_columns(["rank"])
+            start += of_group["counts"]
     for group in facts.shown:
         _count_remedies(group)
+
+
+def _count_rows(groups: Mapping[str, Group], panel: str, steps: pa.Table) -> dict[str, int]:
+    """Count the rows of groups, and those that are left out by step of time, the oldest first.
+
+    Return from when on rows are told, by group; a step that is told in part is read as a whole.
+    """
+    most, since_of = PANELS[panel].most, dict[str, int]()
+    for step in steps.sort_by([("older_at", "descending")]).to_pylist():  # null, the oldest, last
+        group = groups[step["group_id"]]
+        newer = group.counts.get(panel, 0)
+        group.counts[panel] = count = newer + step["number"]
+        if newer < most:
+            since_of[group.group_id] = _NEVER if step["older_at"] is None else step["older_at"]
+        if count > most:
+            left_out = (step["older_at"], count - max(newer, most))
+            group.older.setdefault(panel, []).insert(0, left_out)
+    return since_of
 
 
 def _with_names(generations: pa.Table) -> pa.Table:
@@ -617,12 +627,29 @@ _COUNTED = {
 }
 
 
-def _panel(panel: str, chosen: Selection) -> str:
-    """Ask for the newest rows of groups, and how many there are of each group."""
+def _held(panel: str, chosen: Selection) -> str:
+    """Return what the rows of groups are read from."""
     spec, begin, end = _SOURCES[panel]
     held = spec.name + _where(["group_id IN (:names)", *touching(begin, end, chosen)])
-    if panel == "lag":
-        held = f"({_samples(held)})"
+    return f"({_samples(held)})" if panel == "lag" else held
+
+
+def _steps(panel: str, chosen: Selection) -> str:
+    """Ask how many rows of groups began in each step of time.
+
+    A step stands for all of it that is left out. To count them takes two columns of all rows, and
+    only the rows from the last steps are read as a whole and sorted.
+    """
+    begin, since = _SOURCES[panel][1], chosen.since or 0
+    step = max(1, ((chosen.until or since + WINDOW_MS) - since) // OLDER_STEPS)
+    started = f"CAST(floor((unix_millis({begin}) - {since}) / {step}) AS BIGINT) * {step} + {since}"
+    held = _held(panel, chosen)
+    return f"SELECT group_id, {started} AS older_at, count(*) AS number FROM {held} GROUP BY 1, 2"
+
+
+def _newest(panel: str, chosen: Selection, told_from: Sequence[int | None]) -> str:
+    """Ask for the newest rows of groups, of each from some time on, if it has any."""
+    spec, begin, _ = _SOURCES[panel]
     made_of = _MADE_OF.get(panel, {})
     columns = [made_of.get(name, name) for name in PANELS[panel].columns]
     columns += _COUNTED.get(panel, ())
@@ -630,36 +657,24 @@ def _panel(panel: str, chosen: Selection) -> str:
     times = {column.name for column in spec.columns if column.type == Primitive("timestamp")}
     names = sorted((c.rpartition(" ")[2] for c in columns), key=lambda name: name not in times)
     order = ", ".join(f"{name} DESC NULLS FIRST" for name in names)
-    since, most = chosen.since or 0, PANELS[panel].most
-    step = max(1, ((chosen.until or since + WINDOW_MS) - since) // OLDER_STEPS)
-    started = f"CAST(floor((unix_millis({begin}) - {since}) / {step}) AS BIGINT) * {step} + {since}"
-    # A step of time stands for all of it that is left out. These are counted, and only the rows of
-    # the steps that are told are sorted: to sort all takes most of the time of a page.
+    since_of = {number: since for number, since in enumerate(told_from) if since is not None}
+    cases = " ".join(f"WHEN :name{number} THEN {since}" for number, since in since_of.items())
+    begun = f"coalesce(unix_millis({begin}), {_NEVER})"
+    told = [f"{begun} >= CASE group_id {cases} END"]
+    if (earliest := min(since_of.values())) != _NEVER:  # so files tell what need not be read
+        told.append(f"{begin} >= {time_at(earliest)}")
+    rank = f"row_number() OVER (PARTITION BY group_id ORDER BY begun DESC, {order})"
     return f"""
-WITH steps AS (
-    SELECT group_id, {started} AS older_at, count(*) AS number FROM {held} GROUP BY 1, 2
-),
-placed AS (
-    SELECT *, sum(number) OVER (PARTITION BY group_id) AS row_count,
-        sum(number) OVER (PARTITION BY group_id ORDER BY older_at DESC) - number AS newer
-    FROM steps
-),
-told AS (
-    SELECT group_id, {", ".join(names)}, row_count, older_at,
-        row_number() OVER (PARTITION BY group_id ORDER BY begun DESC, {order}) AS rank
-    FROM (
-        SELECT group_id AS of_group, {", ".join(columns)}, {started} AS started,
-            coalesce(unix_millis({begin}), -1) AS begun
-        FROM {held}
+SELECT group_id, {", ".join(names)}, rank FROM (
+    SELECT *, {rank} AS rank FROM (
+        SELECT group_id, {", ".join(columns)}, {begun} AS begun
+        FROM (SELECT * FROM {_held(panel, chosen)}){_where(told)}
     )
-    JOIN placed ON of_group = group_id AND started IS NOT DISTINCT FROM older_at
-    WHERE newer < {most}
-)
-SELECT group_id, {", ".join(names)}, row_count, older_at, rank FROM told WHERE rank <= {most}
-UNION ALL
-SELECT group_id, {", ".join("NULL" for _ in names)}, row_count, older_at,
-    greatest(newer, {most}) + 1 AS rank
-FROM placed WHERE newer + number > {most}"""
+) WHERE rank <= {PANELS[panel].most}"""
+
+
+def _numbered(names: Sequence[str]) -> dict[str, str]:
+    return {f"name{number}": name for number, name in enumerate(names)}
 
 
 def _samples(lag: str) -> str:

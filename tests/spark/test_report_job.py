@@ -35,6 +35,9 @@ from schemas.tables import (
     GROUP_STATES,
     INCIDENTS,
     LAG,
+    MEMBER_SESSIONS,
+    OFFSET_PROGRESS,
+    PARTITION_OWNERS,
     RECORDS,
     RESULTS,
 )
@@ -130,12 +133,15 @@ def test_a_run_asks_each_table_once(
     page, metrics = tmp_path / "report.html", tmp_path / "groupledger.prom"
     line = ["pipeline", "--lakehouse", storm, "--cluster", "one", "--only", "report"]
     first = run(*line, "--output", page, "--metrics", metrics)
-    # A panel has rebalances and states of the groups that are shown, the front page those of
-    # all; metrics have their causes, and the age of the lag, of all groups. That nothing is in
-    # quarantine stands in the ledger. What is missing of the log is another question than the rest.
-    assert (asked.pop(GROUP_GENERATIONS.name), asked.pop(LAG.name)) == (3, 2)
-    assert (asked.pop(GROUP_STATES.name), asked.pop(COVERAGE.name)) == (2, 2)
-    assert len(asked) == 7
+    # A panel counts the rows of the groups that are shown, and reads the newest if there are any;
+    # the front page has rebalances and states of all groups, metrics their causes, and the age of
+    # the lag. That nothing is in quarantine stands in the ledger. What is missing of the log is
+    # another question than the rest.
+    assert (asked.pop(GROUP_GENERATIONS.name), asked.pop(LAG.name)) == (4, 2)
+    assert (asked.pop(GROUP_STATES.name), asked.pop(COVERAGE.name)) == (3, 2)
+    of_panels = (MEMBER_SESSIONS, PARTITION_OWNERS, OFFSET_PROGRESS)
+    assert [asked.pop(spec.name) for spec in of_panels] == [2, 2, 2]
+    assert len(asked) == 4
     assert set(asked.values()) == {1}
     # The page is left as it is: what it alone tells is not asked for, and the rest is the same. So
     # is how much was read, which stands in the ledger.
