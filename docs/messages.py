@@ -29,7 +29,7 @@ _LINES = ("warn", "missing", "complain")
 # Functions that return messages, and constants that hold some.
 _RETURN = (
     *("_explanation", "_own_name", "post", "post_once", "_reason", "_unknown_properties"),
-    *("another_log", "no_tables", "other_bytes"),
+    *("another_log", "line_of", "no_tables", "other_bytes"),
 )
 _HOLD = ("ADVICE", "_KNOWN")
 _PREFIX = "groupledger: "
