@@ -152,11 +152,12 @@ def _read_window(facts: Facts, ask: Ask, late_from: int | None, readers: For) ->
     groups = {group.group_id: group for group in facts.shown}
     told_from = {panel: _count_rows(groups, panel, found[panel]) for panel in PANELS}
     newest = {
-        panel: _newest(panel, chosen, [since_of.get(name) for name in names])
+        panel: _newest(panel, chosen, {names.index(name): at for name, at in since_of.items()})
         for panel, since_of in told_from.items()
         if since_of
     }
-    for panel, rows in _cut(ask(newest, values | _numbered(names))).items():
+    numbered = {f"name{number}": name for number, name in enumerate(names)}
+    for panel, rows in _cut(ask(newest, values | numbered)).items():
         named = _with_names(rows) if panel == "generations" else rows
         ordered = named.sort_by([("group_id", "ascending"), ("rank", "descending")])
         start = 0
@@ -169,9 +170,9 @@ def _read_window(facts: Facts, ask: Ask, late_from: int | None, readers: For) ->
 
 
 def _count_rows(groups: Mapping[str, Group], panel: str, steps: pa.Table) -> dict[str, int]:
-    """Count the rows of groups, and those that are left out by step of time, the oldest first.
+    """Count the rows of groups, and those that are left out, by step of time, the oldest first.
 
-    Return from when on rows are told, by group; a step that is told in part is read as a whole.
+    Return the time from which rows are told, by group; a step that is told in part is all read.
     """
     most, since_of = PANELS[panel].most, dict[str, int]()
     for step in steps.sort_by([("older_at", "descending")]).to_pylist():  # null, the oldest, last
@@ -647,8 +648,8 @@ def _steps(panel: str, chosen: Selection) -> str:
     return f"SELECT group_id, {started} AS older_at, count(*) AS number FROM {held} GROUP BY 1, 2"
 
 
-def _newest(panel: str, chosen: Selection, told_from: Sequence[int | None]) -> str:
-    """Ask for the newest rows of groups, of each from some time on, if it has any."""
+def _newest(panel: str, chosen: Selection, since_of: Mapping[int, int]) -> str:
+    """Ask for the newest rows of groups, by the number of each the time from which it has some."""
     spec, begin, _ = _SOURCES[panel]
     made_of = _MADE_OF.get(panel, {})
     columns = [made_of.get(name, name) for name in PANELS[panel].columns]
@@ -657,7 +658,6 @@ def _newest(panel: str, chosen: Selection, told_from: Sequence[int | None]) -> s
     times = {column.name for column in spec.columns if column.type == Primitive("timestamp")}
     names = sorted((c.rpartition(" ")[2] for c in columns), key=lambda name: name not in times)
     order = ", ".join(f"{name} DESC NULLS FIRST" for name in names)
-    since_of = {number: since for number, since in enumerate(told_from) if since is not None}
     cases = " ".join(f"WHEN :name{number} THEN {since}" for number, since in since_of.items())
     begun = f"coalesce(unix_millis({begin}), {_NEVER})"
     told = [f"{begun} >= CASE group_id {cases} END"]
@@ -671,10 +671,6 @@ SELECT group_id, {", ".join(names)}, rank FROM (
         FROM (SELECT * FROM {_held(panel, chosen)}){_where(told)}
     )
 ) WHERE rank <= {PANELS[panel].most}"""
-
-
-def _numbered(names: Sequence[str]) -> dict[str, str]:
-    return {f"name{number}": name for number, name in enumerate(names)}
 
 
 def _samples(lag: str) -> str:
