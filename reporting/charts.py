@@ -98,7 +98,11 @@ def _states() -> Chart:
     """Draw a band of states; below it, how early and how late a state may have begun."""
     rows = _chart()
     band = rows.mark_rect(clip=True, y=0, y2=24, strokeWidth=0.6).encode(
-        x=_time("begin"), x2="end", color=_colour(), stroke=_colour("stroke")
+        x=_time("begin"),
+        x2="end",
+        color=_colour(),
+        stroke=_colour("stroke"),
+        opacity=alt.Opacity("opacity:Q", scale=None, legend=None),
     )
     bounds = rows.mark_rule(clip=True, y=32, strokeWidth=3, strokeCap="butt").encode(
         x=_time("bound_from"), x2="bound_to", color=_colour("bounds")

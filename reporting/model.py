@@ -55,7 +55,7 @@ PANELS = {
     "states": Panel(
         (
             *("state", "generation", "started_at", "ended_at", "started_at_min", "started_at_max"),
-            *("evidence", "member_count"),
+            *("evidence", "known_until", "member_count"),
         ),
         1_500,
     ),

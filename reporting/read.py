@@ -578,7 +578,7 @@ def _days(facts: Facts, end: int) -> str:
         conditions.append("group_id IN (:listed)")
     conditions += touching("started_at", "ended_at", Selection(since=since, until=end))
     first = f"greatest(coalesce(unix_millis(started_at), {since}), {since})"
-    last = f"least(coalesce(unix_millis(ended_at), {end}), {end})"
+    last = f"least(coalesce(unix_millis(coalesce(known_until, ended_at)), {end}), {end})"
     parts = [f"({at}) - ({at} - {since}) % {step}" for at in ("began", "ended - 1")]
     return f"""
 SELECT group_id, state, min(began) AS began, max(ended) AS ended, sum(ended - began) AS ms

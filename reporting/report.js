@@ -1050,11 +1050,19 @@
           bound_to: isBounded ? s.started_at_max : s.started_at,
           bounds: isBounded ? colour("bounds") : PLAIN,
           best: isBounded ? colour("ink") : PLAIN,
+          opacity: 1,
+          title: s.state,
         };
       });
+      const drawn = rows.flatMap((s) => {
+        const sure = s.known_until ?? s.end;
+        const bar = { ...s, end: sure };
+        const unknown = { ...s, ...OTHERS, begin: sure, opacity: 0.3, title: NOT_KNOWN };
+        return sure < s.end ? [bar, { ...unknown, stroke: PLAIN, bounds: PLAIN, best: PLAIN }] : [bar];
+      });
       const spent = tally(
-        rows,
-        (s) => s.state,
+        drawn,
+        (s) => s.title,
         (s) => s.end - s.begin,
       );
       const seen = Object.keys(STATES).filter((name) => spent.some(([state]) => state === name));
@@ -1066,18 +1074,21 @@
         remark: this.leftOut("states"),
         legend: [
           ...seen.map((s) => [s, paint(shadeOf(s))]),
+          ...(drawn.length > rows.length ? [[`faint: ${NOT_KNOWN}`, OTHERS]] : []),
           ...(rows.some((s) => s.evidence === "bounded") ? [bounds] : []),
         ],
-        rows,
-        tip: (s) => s.state,
+        rows: drawn,
+        data: rows,
+        tip: (s) => s.title,
         columns: [
           ["state", "state"],
           ["generation", "generation", "number"],
           ["from", "started_at", "exact"],
           ["not before", "started_at_min", "exact"],
           ["not after", "started_at_max", "exact"],
+          NOT_KNOWN_FROM,
           ["to", "ended_at", "until"],
-          ["lasted", (s) => s.end - s.begin, "ms"],
+          ["lasted", (s) => (s.known_until ?? s.end) - s.begin, "ms"],
           ["members", "member_count", "number"],
           ["evidence", "evidence"],
         ],

@@ -164,7 +164,7 @@ def events(found: Mapping[str, Sequence[Row]], since: int, until: int) -> list[E
         *_anomalies(found["anomalies"]),
         *_incidents(found.get("incidents", ())),
         *_lag(found["lag"]),
-        *_unknown(found["members"], found["owners"], since, until),
+        *_unknown(found, since, until),
     ]
     in_window = (e for e in every if e.kind in _LASTING or since <= e.at < until)
     return sorted(in_window, key=lambda e: (e.at, e.record or (-1, -1)))
@@ -176,6 +176,7 @@ def band(states: Iterable[Row], since: int, until: int, width: int) -> str:
     scale = width / max(1, until - since)
     for row in states:
         start, end = row["started_at"], row["ended_at"]
+        end = end if row["known_until"] is None else row["known_until"]
         if start is None:
             continue
         first = max(0, int((start - since) * scale))
@@ -201,6 +202,8 @@ def axis(since: int, until: int, width: int, where: dt.tzinfo) -> str:
 
 # What may have begun before the window, and goes on in it.
 _LASTING = ("info", "warning", "critical", "rebalance", "unknown")
+# Until when what may not be known is said to last.
+_ENDS = {"states": "ended_at", "members": "left_at", "owners": "valid_to"}
 
 
 def _record(row: Row) -> tuple[int, int] | None:
@@ -251,11 +254,14 @@ def _states(states: Iterable[Row]) -> Iterator[Event]:
         is_told = row["state"] in {"Empty", "Dead", "NotReady"} and lasted != 0
         if row["started_at"] is None or not is_told:
             continue
-        how_long = "and is so still" if lasted is None else f"for {duration(lasted)}"
+        how_long = ", and is so still" if lasted is None else f", for {duration(lasted)}"
+        if row["known_until"] is not None:
+            surely = row["known_until"] - row["started_at"]
+            how_long = f", for {duration(surely)} at least" if surely else ""
         said = {
-            "Empty": f"The group has no members, {how_long}.",
+            "Empty": f"The group has no members{how_long}.",
             "Dead": "The group is gone: deleted, or its last offset expired.",
-            "NotReady": f"The group waits for its topology, {how_long}.",
+            "NotReady": f"The group waits for its topology{how_long}.",
         }
         is_exact = row["evidence"] == "exact"
         yield Event(row["started_at"], "state", said[row["state"]], _record(row), is_exact)
@@ -296,21 +302,21 @@ def is_unknown(row: Row, end: str, since: int, until: int) -> bool:
     return ends is None or ends > max(since, known_until)
 
 
-def _unknown(
-    members: Iterable[Row], owners: Iterable[Row], since: int, until: int
-) -> Iterator[Event]:
-    """Yield from when on, and for how long, records are missing that may tell of other members."""
-    doubted: dict[int, tuple[list[Row], list[Row]]] = {}
-    for number, (rows, end) in enumerate(((members, "left_at"), (owners, "valid_to"))):
-        for row in rows:
+def _unknown(found: Mapping[str, Sequence[Row]], since: int, until: int) -> Iterator[Event]:
+    """Yield from when on, and for how long, records are missing that may tell of something else."""
+    doubted: dict[int, dict[str, list[Row]]] = {}
+    for name, end in _ENDS.items():
+        for row in found[name]:
             if is_unknown(row, end, since, until):
-                doubted.setdefault(row["known_until"], ([], []))[number].append(row)
-    for at, (stays, owned) in doubted.items():
-        ends = [row["left_at"] for row in stays] + [row["valid_to"] for row in owned]
+                doubted.setdefault(row["known_until"], {}).setdefault(name, []).append(row)
+    for at, rows in doubted.items():
+        ends = [row[_ENDS[name]] for name, of_one in rows.items() for row in of_one]
         known = [end for end in ends if end is not None]
         how_long = f"for up to {duration(max(known) - at)}" if known == ends else "and so still"
+        stays, owned = rows.get("members", ()), rows.get("owners", ())
         partitions = {(row["topic"] or row["topic_id"], row["topic_partition"]) for row in owned}
-        what = [f"whether {_named(stays)} stayed"] if stays else []
+        what = ["what state the group was in"] if "states" in rows else []
+        what += [f"whether {_named(stays)} stayed"] if stays else []
         what += [f"who owned {count(len(partitions), 'partition')}"] if partitions else []
         text = f"Not known from here on, {how_long} (records are missing): {', and '.join(what)}."
         yield Event(at, "unknown", text, None)

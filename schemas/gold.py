@@ -44,6 +44,16 @@ _TIMEOUTS = (
 _IN_GENERATION = (*_MEMBER, *_TIMEOUTS)
 _REPLACED = column("replaced_member_id", "string", "The member that it replaced.")
 
+
+def _known_until(what: str, end: str) -> Column:
+    return column(
+        "known_until",
+        "timestamp",
+        "Null where the log bears the whole row out; else the time of the last record that does:"
+        f" from then until {end} it is not known whether {what}, since records are missing.",
+    )
+
+
 GROUP_STATES = (
     _GROUP,
     _TYPE,
@@ -63,6 +73,7 @@ GROUP_STATES = (
     column(
         "evidence", "string", "exact: the log has the time it was entered; bounded: it has not."
     ),
+    _known_until("the group was in the state", "ended_at"),
     column(
         "member_count",
         "int",
@@ -71,15 +82,6 @@ GROUP_STATES = (
     *_record("shows that the group was in the state"),
     _SETTLED,
 )
-
-
-def _known_until(what: str, end: str) -> Column:
-    return column(
-        "known_until",
-        "timestamp",
-        "Null where the log bears the whole row out; else the time of the last record that does:"
-        f" from then until {end} it is not known whether {what}, since records are missing.",
-    )
 
 
 GROUP_GENERATIONS = (

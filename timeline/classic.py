@@ -85,6 +85,8 @@ def begin_simple_group(state: GroupState, record: Record, *, is_exact: bool) -> 
     when = lives.moment(state, record)
     if not is_exact:
         when = when._replace(earliest=None)
+        if lives.is_dead(state):
+            doubt(state)  # it may have been there in between
     enter(state, EMPTY, when, record, generation=0, member_count=0)
 
 
@@ -102,6 +104,7 @@ def downgrade(state: GroupState, record: Record, *, rebalances: bool, is_whole: 
         doubt(state)  # epochs in between may have had other members and owners
     gaps.clear(state)
     state.epochs = Epochs()
+    gaps.bear_out_group(state, (record.payload or {})["generation"], when.at)
     if not is_whole:
         when = when._replace(earliest=earliest_exit(state.interval))
     # A rebalance takes seconds, and its end is recorded: where none is known, it is Stable.
@@ -153,6 +156,9 @@ def _generation(
     payload = record.payload or {}
     number = payload["generation"]
     begins_again = _was_recreated(state, record, number, has_members=bool(members))
+    at = lives.moment(state, record).at
+    if not is_complete and gaps.may_hide_a_life(state, at, has_members=bool(members)):
+        doubt(state)
     if number == 0 and not members:
         _created(state, record)
         return

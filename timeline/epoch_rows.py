@@ -30,6 +30,7 @@ def begin(
     if last is not None and (is_complete or missing == 0):
         _overtaken(state, last, when.at, {m.member_id for m in changes.joined})
     cost.cut(state, when, is_complete=is_complete)
+    gaps.bear_out_group(state, number, when.at)
     row = generations.begin(
         state,
         of_epoch.batch[-1],

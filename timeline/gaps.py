@@ -10,10 +10,12 @@ from __future__ import annotations
 from collections.abc import Container
 
 from timeline.model import Gap, GroupState, Member, Row
-from timeline.timeline import not_before
+from timeline.timeline import DEAD, EMPTY, current, elapsed, in_state_since, not_before
 
 USUAL_TIMEOUT_MS = 300_000
 """Default of max.poll.interval.ms, which consumers send as their rebalance timeout."""
+RETENTION_MS = 7 * 24 * 3_600_000
+"""Default of offsets.retention.minutes, counted since the group became empty."""
 
 
 def longest_timeout(state: GroupState) -> int:
@@ -30,16 +32,43 @@ def doubt(
     _doubt(state.sessions, "joined_at", member_ids, until)
     doubt_owners(state, member_ids, until)
     if member_ids is None:
-        _doubt_generation(state, until)
+        doubt_group(state, until)
 
 
-def _doubt_generation(state: GroupState, until: int | None) -> None:
-    """Note that records are missing which may tell of generations behind the open one."""
-    row = state.generation
+def doubt_group(state: GroupState, until: int | None) -> None:
+    """Note that records are missing which may tell of what came behind the open state."""
+    interval, row = state.interval, state.generation
+    if interval is not None and interval.get("known_until") is None:
+        interval["known_until"] = not_before(interval["started_at"], until)
     if row is not None and row.get("known_until") is None:
         # Its record's own time may be that of a clock that is ahead.
         began_at = row["join_completed_at"] or row["join_started_at"]
         row["known_until"] = not_before(began_at, until)
+
+
+def bear_out_group(state: GroupState, number: int | None, at: int | None) -> None:
+    """Note that a group has a generation since a time: behind the very last, nothing is missing.
+
+    One that is converted keeps the number of its generation.
+    """
+    row = state.generation
+    if row is None or number is None or not 0 <= number - (row["generation"] or 0) <= 1:
+        return
+    if not may_hide_a_life(state, at, has_members=bool(state.members)):
+        row["known_until"] = None
+        if state.interval is not None:
+            state.interval["known_until"] = None
+
+
+def may_hide_a_life(state: GroupState, at: int | None, *, has_members: bool) -> bool:
+    """Return whether a group without members may have had some in a gap that ends at a time.
+
+    It was deleted and made anew, or members came and went, if it still has none, or again; or if it
+    was empty for longer than brokers keep the offsets of such a group.
+    """
+    if current(state) != EMPTY:
+        return current(state) == DEAD
+    return not has_members or (elapsed(in_state_since(state), at) or 0) > RETENTION_MS
 
 
 def doubt_owners(state: GroupState, member_ids: Container[str] | None, until: int | None) -> None:
@@ -89,7 +118,7 @@ def has_moved_on(
     """
     if state.gap.epoch is None:
         return False
-    newest, number = _newest(state) + lacks_epoch, state.epochs.group or 0
+    newest, number = newest_epoch(state) + lacks_epoch, state.epochs.group or 0
     if has_others or (newest > state.gap.epoch and state.gap.unnamed):
         is_next = not has_others and newest == number == state.gap.epoch + 1
         if not (is_next and names_change):
@@ -106,9 +135,9 @@ def set_aside(state: GroupState, at: int | None, *, has_others: bool) -> None:
     """Set the members aside that no record names, and doubt what is known of owners."""
     doubt(state, state.gap.unnamed)
     # Who has moved on to the very next epoch has missed none.
-    if has_others or _newest(state) - (state.gap.epoch or 0) > 1:
+    if has_others or newest_epoch(state) - (state.gap.epoch or 0) > 1:
         doubt_owners(state, None, began(state))
-        _doubt_generation(state, began(state))
+        doubt_group(state, began(state))
     state.gap.absent |= {k: state.members.pop(k) for k in state.gap.unnamed if k in state.members}
     state.gap.absent_since, state.gap.epoch, state.gap.at, state.gap.unnamed = at, None, None, []
 
@@ -140,7 +169,8 @@ def clear(state: GroupState) -> None:
     state.gap = Gap(has_doubts=state.gap.has_doubts)
 
 
-def _newest(state: GroupState) -> int:
+def newest_epoch(state: GroupState) -> int:
+    """Return the newest epoch that a record of the group names; 0 if none does."""
     epochs = state.epochs
     known = (epochs.group, epochs.assignment, *epochs.member.values())
     return max((e for e in known if e is not None), default=0)

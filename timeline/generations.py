@@ -31,8 +31,6 @@ def begin(
 ) -> Row:
     """End the generation before, and begin the next; the caller adds members, cause and moves."""
     before = state.generation
-    if before is not None and generation == (before["generation"] or 0) + 1:
-        before["known_until"] = None  # no other can have been in between
     # Members of the new protocols have no join phase: an epoch ends with the next.
     end(state, join_started.at if join_completed is NEVER else join_completed.at)
     columns: Row = {

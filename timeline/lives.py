@@ -25,9 +25,6 @@ from timeline.timeline import (
     not_before,
 )
 
-# Default of offsets.retention.minutes, counted since the group became empty.
-_RETENTION_MS = 7 * 24 * 3_600_000
-
 
 def moment(state: GroupState, record: Record) -> Moment:
     """Return the time of a record: exact, unless it is before the group's clock, or too late.
@@ -122,7 +119,7 @@ def end_what_is_known(state: GroupState, unseen: Iterable[Unseen]) -> int | None
         return None
     if is_empty and state.group_type == "share":
         return None  # Kafka does not let it expire
-    first: int = row["started_at"] + (_RETENTION_MS if is_empty else 0)
+    first: int = row["started_at"] + (gaps.RETENTION_MS if is_empty else 0)
     until = next((max(each.since, first) for each in unseen if each.hides_an_end(first)), None)
     if until is not None:
         gaps.doubt(state, until=until)
@@ -154,8 +151,9 @@ def end_without_tombstone(
         at, clock = _earlier(at, row["joined_at"]), _earlier(clock, row["joined_at_min"])
     latest, expires = at, current(state) == EMPTY and state.group_type != "share"
     if expires and at is not None and since is not None:
-        at = min(at, max(since + _RETENTION_MS, clock or since))
+        at = min(at, max(since + gaps.RETENTION_MS, clock or since))
     _end(state, record, Moment(at, since, latest), came)
+    gaps.doubt_group(state, at)  # it may have been there again in between
 
 
 def _earlier(at: int | None, other: int | None) -> int | None:

@@ -410,6 +410,9 @@ def _taken(
     for record in batch:
         apply(state, record)
     state.commits, state.live = Commits(), []
+    has_members, at = bool(state.members), batch[-1].timestamp
+    if not is_complete and gaps.may_hide_a_life(state, at, has_members=has_members):
+        doubt(state)
     lacks_epoch = not is_complete and _lacks_epoch(batch, before)
     return before, gaps.has_moved_on(
         state, names_change=names_change, has_others=has_others, lacks_epoch=lacks_epoch
@@ -639,6 +642,9 @@ def _enter(state: GroupState, record: Record, when: Moment) -> None:
         epoch_rows.settled(state, when.at)
     elif name == EMPTY:
         lives.tell_conversion(state, record, when)  # a group with members is converted
+    before = state.interval or {}
+    if current(state) == name and before["generation"] == number == gaps.newest_epoch(state):
+        before["known_until"] = None  # no epoch can have been in between
     enter(state, name, when, record, generation=number, member_count=len(state.members))
 
 

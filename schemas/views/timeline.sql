@@ -11,6 +11,7 @@ SELECT
   states.generation,
   states.member_count,
   states.evidence,
+  states.known_until,
   generations.cause,
   generations.cause_detail
 FROM gold.group_states AS states

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import itertools
+from collections.abc import Callable
 
 import pytest
 
@@ -791,8 +793,66 @@ def test_a_clock_that_is_ahead_bears_no_generation_out(kind: str, ahead: int) ->
 def test_the_next_generation_leaves_nothing_unknown_in_spite_of_a_hole() -> None:
     log = Records().classic(1, {"a": [0], "b": [1]}).wait(DAY, hole=True)
     tables = whole_and_cut(log.classic(2, {"b": [1], "c": [0]}).log())
-    every = tables[SESSIONS] + tables[OWNERS] + tables[GENERATIONS]
+    every = [row for name in (SESSIONS, OWNERS, GENERATIONS, STATES) for row in tables[name]]
     assert all(row["known_until"] is None for row in every)
+
+
+def _emptied(epoch: int) -> Records:
+    """Let a group of the consumer protocol have an epoch without members."""
+    return Records().joins_empty("a", epoch - 1).wait(MINUTE).leaves_empty("a", epoch)
+
+
+@pytest.mark.parametrize(
+    ("before", "lasts", "behind", "unknown"),
+    [
+        # Others may have come and gone, ...
+        (Records().classic(6), DAY, lambda log: log.classic(13), ("Empty", 6)),
+        (_emptied(6), DAY, lambda log: log.epoch(13), ("Empty", 6)),
+        (Records().classic(6, {"a": [0]}), DAY, lambda log: log.classic(9), ("Stable", 6)),
+        (two_members(), DAY, lambda log: log.epoch(59).target(59), ("Stable", 57)),
+        # ... and did, if it is empty again: the next number was not assigned to anybody.
+        (Records().classic(2), DAY, lambda log: log.classic(3), ("Empty", 2)),
+        (_emptied(2), DAY, lambda log: log.epoch(3), ("Empty", 2)),
+        # Kafka deletes what is empty for a week, and what is made anew counts from the start.
+        (Records().classic(2), 8 * DAY, lambda log: log.classic(3, {"a": [0]}), ("Empty", 2)),
+        (_emptied(2), 8 * DAY, lambda log: log.joins_empty("b", 3), ("Empty", 2)),
+        # What is gone may have been there again.
+        (Records().classic(2).deleted(), DAY, lambda log: log.classic(1, {"a": [0]}), "Dead"),
+        (Records().classic(2).deleted(), DAY, lambda log: log.commit(), "Dead"),
+        (_emptied(2).epoch(None), DAY, lambda log: log.joins_empty("b", 1), "Dead"),
+        # The very next one came without another in between, and so did the group that goes over.
+        (Records().classic(2), DAY, lambda log: log.classic(3, {"a": [0]}), None),
+        (Records().classic(2, {"a": [0]}), DAY, lambda log: log.classic(3), None),
+        (_emptied(2), DAY, lambda log: log.joins_empty("b", 3), None),
+        (two_members(), DAY, lambda log: log.epoch(58).target(58), None),
+        (Records().classic(2, {"a": [0]}), DAY, lambda log: log.joins_empty("a", 2), None),
+    ],
+)
+def test_a_state_is_borne_out_until_what_may_have_come_behind_it(
+    before: Records, lasts: int, behind: Callable[[Records], Records], unknown: object
+) -> None:
+    log = copy.deepcopy(before)
+    seen = log.clock
+    tables = whole_and_cut(behind(log.wait(lasts, hole=True)).log())
+    doubted = [row for row in tables[STATES] if row["known_until"] is not None]
+    assert ["Dead" if r["state"] == "Dead" else (r["state"], r["generation"]) for r in doubted] == (
+        [] if unknown is None else [unknown]
+    )
+    assert {row["known_until"] for row in doubted} <= {seen}
+    copied = copy.deepcopy(before)
+    whole = whole_and_cut(behind(copied.wait(lasts)).log())
+    assert {row["known_until"] for row in whole[STATES]} == {None}
+
+
+def test_a_state_that_is_named_again_behind_a_gap_lasted_all_the_time() -> None:
+    """Static members that come back under other ids make no epoch."""
+    log = two_members().wait(DAY, hole=True)
+    for name in "cd":  # of whom the cleaner has left that they are gone
+        log.current(name, None).member(name, gone=True).wait(MINUTE, hole=True)
+    log.current("a", 57, [0]).current("b", 57, [1]).wait(MINUTE)
+    tables = whole_and_cut(log.log())
+    assert timeline(tables)[-1] == ("Stable", 57)
+    assert [row["known_until"] for row in tables[STATES] if row["ended_at"] is None] == [None]
 
 
 @pytest.mark.parametrize("is_known", [True, False], ids=["all are named", "one is set aside"])

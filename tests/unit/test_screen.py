@@ -147,7 +147,7 @@ def explained(story: Story, partition: str | None = None) -> str:
 
 def test_a_story_says_what_is_not_known_and_not_shown() -> None:
     since, until = AS_OF, AS_OF + 60_000
-    state = {"state": "Stable", "started_at": since + 30_000, "ended_at": None}
+    state = {"state": "Stable", "started_at": since + 30_000, "ended_at": None, "known_until": None}
     owners = [
         {"topic": "orders", "topic_partition": number, "client_id": "a\x1b", "client_host": "/h"}
         | {"valid_from": since, "valid_to": None, "known_until": None}
@@ -174,7 +174,7 @@ def test_a_story_says_what_is_not_known_and_not_shown() -> None:
 
 def test_a_band_begins_where_the_history_does() -> None:
     first, until = AS_OF - 60_000, AS_OF
-    state = {"state": "Stable", "started_at": first, "ended_at": None}
+    state = {"state": "Stable", "started_at": first, "ended_at": None, "known_until": None}
     found = {"states": [state], "owners": [], "offsets": []}
     text = explained(Story("g", first - 86_400_000, until, [], found, first))
     assert text.splitlines()[1:4] == [

@@ -46,6 +46,7 @@ def state(name: str, start: int | None, end: int | None) -> dict[str, Any]:
         "ended_at": end,
         "duration_ms": None if start is None or end is None else end - start,
         "evidence": "exact",
+        "known_until": None,
         "record_partition": 7,
         "record_offset": 1,
     }
@@ -282,8 +283,21 @@ def test_a_band_has_an_axis_of_time(length: int, text: str) -> None:
     assert axis(0, length, 90, dt.timezone.utc) == text
 
 
+@pytest.mark.parametrize(("known", "lasted"), [(5_000, ""), (65_000, ", for 1 min at least")])
+def test_how_long_a_group_was_empty_is_said_as_far_as_it_is_known(known: int, lasted: str) -> None:
+    doubts = state("Empty", 5_000, 7_205_000) | {"known_until": known}
+    found = NONE | {"states": [doubts, state("Stable", 7_205_000, None)]}
+    told = {event.kind: event for event in events(found, 0, 9_000_000)}
+    assert told["state"].text == f"The group has no members{lasted}."
+    assert told["unknown"].at == known
+    assert told["unknown"].text == (
+        "Not known from here on, for up to 2 h (records are missing): what state the group was in."
+    )
+    assert band(found["states"], 0, 9_000_000, 10) == "·???????██"
+
+
 def test_a_state_of_no_length_is_not_told() -> None:
-    state = {"state": "Empty", "started_at": 5, "evidence": "exact"}
     for lasted, told in ((0, 0), (1, 1), (None, 1)):
-        found = {**NONE, "states": [state | {"duration_ms": lasted}]}
+        row = state("Empty", 5, None) | {"duration_ms": lasted}
+        found = {**NONE, "states": [row]}
         assert len(events(found, 0, 10)) == told
