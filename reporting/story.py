@@ -318,7 +318,8 @@ def _unknown(found: Mapping[str, Sequence[Row]], since: int, until: int) -> Iter
         what = ["what state the group was in"] if "states" in rows else []
         what += [f"whether {_named(stays)} stayed"] if stays else []
         what += [f"who owned {count(len(partitions), 'partition')}"] if partitions else []
-        text = f"Not known from here on, {how_long} (records are missing): {', and '.join(what)}."
+        all_of_it = ", and ".join(part for part in (", ".join(what[:-1]), what[-1]) if part)
+        text = f"Not known from here on, {how_long} (records are missing): {all_of_it}."
         yield Event(at, "unknown", text, None)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Collection, Container, Iterable, Iterator
 from timeline import streams
 from timeline.members import Changes, brief, owners_by_partition
 from timeline.model import COST, GENERATIONS, GroupState, Member, Record, Row, partition_of
-from timeline.timeline import NEVER, Moment, elapsed
+from timeline.timeline import NEVER, Moment, bound_doubt, elapsed
 
 COMPLETE = "complete"
 UNKNOWN = "unknown"
@@ -62,6 +62,7 @@ def end(state: GroupState, at: int | None) -> None:
     """End the open generation, if there is one."""
     if state.generation is not None:
         state.generation["ended_at"] = at
+        bound_doubt(state.generation, at)
         state.output.add(GENERATIONS, state.generation)
         state.generation = None
 

@@ -20,10 +20,15 @@ from timeline.timeline import (
     Moment,
     current,
     earliest_exit,
+    elapsed,
     enter,
     exactly,
+    in_state_since,
     not_before,
 )
+
+# offsets.retention.check.interval.ms, how often brokers look for what has expired, is ten minutes.
+_CLEANUP_MS = 3_600_000
 
 
 def moment(state: GroupState, record: Record) -> Moment:
@@ -83,7 +88,7 @@ def end_by_tombstone(
         _outlived(state, record, group_type)
         return
     when = moment(state, record)
-    if not is_complete:
+    if not is_complete and not _has_expired(state, when.at):
         gaps.doubt(state)
         if current(state) not in (None, EMPTY):
             # Kafka deletes no group that has members: how it became Empty, and perhaps was made
@@ -95,6 +100,14 @@ def end_by_tombstone(
         return
     state.group_type = group_type
     _end(state, record, when)
+
+
+def _has_expired(state: GroupState, at: int | None) -> bool:
+    """Return whether a group goes as its offsets expire: whoever came would have put that off."""
+    if current(state) != EMPTY:
+        return False
+    late = (elapsed(in_state_since(state), at) or 0) - gaps.RETENTION_MS
+    return 0 <= late <= _CLEANUP_MS
 
 
 def _outlived(state: GroupState, record: Record, group_type: str) -> None:

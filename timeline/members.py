@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from timeline import gaps, tasks
 from timeline.model import OWNERS, SESSIONS, GroupState, Member, Record, Row
-from timeline.timeline import Moment, elapsed
+from timeline.timeline import Moment, bound_doubt, elapsed
 
 LEFT = "left_or_failed"
 REPLACED = "static_member_replaced"
@@ -95,6 +95,7 @@ def follow(
     }
     for member_id in gone:
         row = state.sessions.pop(member_id)
+        bound_doubt(row, at)
         borne_out = row.get("known_until")
         row |= {
             "left_at": at,
@@ -168,6 +169,7 @@ def _follow_owners(
 def _end(state: GroupState, key: str, at: int | None) -> None:
     """End an ownership."""
     row = state.owners.pop(key)
+    bound_doubt(row, at)
     _name(state, row)
     row["valid_to"] = at
     row["duration_ms"] = elapsed(row["valid_from"], at)

@@ -62,6 +62,7 @@ def enter(
         when = _not_before(when, before["started_at"])
         before["ended_at"] = when.at
         before["duration_ms"] = elapsed(before["started_at"], when.at)
+        bound_doubt(before, when.at)
         state.output.add(STATES, before)
     state.clock = not_before(state.clock, when.at)
     columns = {
@@ -76,6 +77,15 @@ def enter(
     }
     state.interval = state.begin_row(STATES, record, columns)
     state.sequence += 1
+
+
+def bound_doubt(row: Row, ended_at: int | None) -> None:
+    """Let a row that ends be borne out no longer than it lasted.
+
+    Members commit until they have re-joined, so that the last that shows it may be behind the end.
+    """
+    if ended_at is not None and row.get("known_until") is not None:
+        row["known_until"] = min(row["known_until"], ended_at)
 
 
 def current(state: GroupState) -> str | None:

@@ -226,13 +226,15 @@ def test_from_a_gap_on_members_and_owners_are_not_known(
     (event,) = (event for event in found["events"] if event["kind"] == "unknown")
     assert event["at"] == since
     assert event["text"].startswith("Not known from here on, for up to ")
-    assert "(records are missing): whether 1 member (client-a) stayed, and" in event["text"]
-    assert event["text"].endswith(", and who owned 2 partitions.")
+    assert event["text"].endswith(
+        "(records are missing): what state the group was in, whether 1 member (client-a) stayed,"
+        " and who owned 2 partitions."
+    )
     assert "not known from 2023-11-14 22:13:20 (records are missing)" in shown
     doubted = {o["client_id"] for o in found["owners"] if o["known_until"] is not None}
     assert doubted == {"client-a", "client-b"}
     (page,) = data_of(path)["shown"]
-    for panel in ("members", "owners"):
+    for panel in ("states", "members", "owners"):
         assert since in column_of(page["panels"][panel]["rows"], "known_until")
     # Amid the gap the last owner is not named, and behind it all are known.
     shown = told(since + 10 * MINUTE, back - 10 * MINUTE)

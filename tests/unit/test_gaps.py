@@ -790,6 +790,28 @@ def test_a_clock_that_is_ahead_bears_no_generation_out(kind: str, ahead: int) ->
     assert former["known_until"] == seen
 
 
+@pytest.mark.parametrize("ahead", [0, 5 * HOUR])
+@pytest.mark.parametrize("kind", ["classic", "consumer"])
+def test_nothing_is_borne_out_for_longer_than_it_lasted(kind: str, ahead: int) -> None:
+    """Commits come until the next generation, or are of a broker whose clock is ahead."""
+    log = Records().classic(1, {"a": [0], "b": [1]}) if kind == "classic" else two_members()
+    log.wait(MINUTE)
+    log.clock += ahead
+    log.commit()
+    log.clock -= ahead
+    log.wait(1, hole=True)
+    if kind == "classic":
+        log.classic(5, {"c": [0]})
+    else:
+        log.member("c").epoch(61).target(61, c=[0]).current("c", 61, [0])
+    tables = whole_and_cut(log.wait(HOUR).commit().log())
+    ends = {STATES: "ended_at", GENERATIONS: "ended_at", SESSIONS: "left_at", OWNERS: "valid_to"}
+    for table, end in ends.items():
+        doubted = [row for row in tables[table] if row["known_until"] is not None]
+        assert doubted, table
+        assert all(r[end] is None or r["known_until"] <= r[end] for r in doubted), table
+
+
 def test_the_next_generation_leaves_nothing_unknown_in_spite_of_a_hole() -> None:
     log = Records().classic(1, {"a": [0], "b": [1]}).wait(DAY, hole=True)
     tables = whole_and_cut(log.classic(2, {"b": [1], "c": [0]}).log())
@@ -826,6 +848,11 @@ def _emptied(epoch: int) -> Records:
         (_emptied(2), DAY, lambda log: log.joins_empty("b", 3), None),
         (two_members(), DAY, lambda log: log.epoch(58).target(58), None),
         (Records().classic(2, {"a": [0]}), DAY, lambda log: log.joins_empty("a", 2), None),
+        # Whoever comes to an empty group puts off that it expires.
+        (Records().classic(2), DAY, lambda log: log.deleted(), ("Empty", 2)),
+        (Records().classic(2), 7 * DAY + MINUTE, lambda log: log.deleted(), None),
+        (_emptied(2), 7 * DAY + MINUTE, lambda log: log.epoch(None), None),
+        (_emptied(2), 9 * DAY, lambda log: log.epoch(None), ("Empty", 2)),
     ],
 )
 def test_a_state_is_borne_out_until_what_may_have_come_behind_it(
