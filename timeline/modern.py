@@ -281,11 +281,10 @@ def _read(state: GroupState, whole: Batch, *, is_upgrade: bool) -> None:
     if lacks_records:
         # Only what stands before the hole in the same batch has the same time.
         when = when._replace(earliest=None if state.clock == when.at else state.clock)
-    if has_moved_on:
-        _end_rebalance(state, last, when)
-        has_others = _lacks_epoch(batch, before) or not _named(batch) <= before.keys()
-        gaps.set_aside(state, when.at, has_others=has_others)
-        before = {k: m for k, m in before.items() if k not in state.gap.absent}
+    is_skipped = not is_complete and gaps.newest_epoch(state) - (epoch or 0) > 1
+    if has_moved_on or is_skipped:
+        _end_rebalance(state, last, when, until)
+        before = _set_aside(state, batch, before, when.at) if has_moved_on else before
     is_new = begins and (is_complete or _is_creation(state, batch))
     is_unwritten = is_new and _begin_unwritten(state)
     # What it follows from may be missing, till a record bears the state out.
@@ -543,19 +542,26 @@ def tell_the_rest(state: GroupState) -> None:
     _revive(state)
 
 
-def _end_rebalance(state: GroupState, record: Record, when: Moment) -> None:
+def _set_aside(
+    state: GroupState, batch: list[Record], before: dict[str, Member], at: int | None
+) -> dict[str, Member]:
+    """Set the members aside that no record names, and return who was there of the others."""
+    has_others = _lacks_epoch(batch, before) or not _named(batch) <= before.keys()
+    gaps.set_aside(state, at, has_others=has_others)
+    return {k: m for k, m in before.items() if k not in state.gap.absent}
+
+
+def _end_rebalance(state: GroupState, record: Record, when: Moment, since: int | None) -> None:
     """Let a rebalance be over in which records went missing: Kafka fences who is too late."""
-    if current(state) not in (ASSIGNING, RECONCILING) or state.gap.at is None or when.at is None:
+    row = state.interval or {}
+    is_open = current(state) in (ASSIGNING, RECONCILING)
+    if not is_open or since is None or when.at is None:
         return
-    at = min(state.gap.at + gaps.longest_timeout(state), when.at)
-    enter(
-        state,
-        STABLE,
-        Moment(at, state.gap.at, when.at),
-        record,
-        generation=state.gap.epoch,
-        member_count=len(state.members),
-    )
+    at, epoch, count = since + gaps.longest_timeout(state), row["generation"], len(state.members)
+    if at < when.at:
+        over = Moment(at, since, when.at)
+        enter(state, STABLE, over, record, generation=epoch, member_count=count)
+        gaps.doubt_group(state, at)
 
 
 def _passed(state: GroupState, when: Moment) -> None:

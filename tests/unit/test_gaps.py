@@ -736,6 +736,20 @@ def test_a_rebalance_is_over_by_its_timeout_whatever_went_missing() -> None:
     assert rows[-1]["state"] == "Stable"
 
 
+@pytest.mark.parametrize("lasts", [MINUTE, 4 * HOUR])
+def test_a_rebalance_is_over_by_its_timeout_if_all_are_there_behind_the_gap(lasts: int) -> None:
+    log = two_members().wait(MINUTE).member("c").wait(lasts, hole=True)  # the cleaner took 58
+    log.epoch(59).target(59, a=[0], b=[1], c=[2]).current("c", 59, [2])
+    tables = whole_and_cut(log.log())
+    over = [("Stable", 57)] if lasts > 5 * MINUTE else []
+    told = [("Stable", 57), ("Reconciling", 57), *over, ("Reconciling", 59)]
+    assert timeline(tables) == told
+    (_, reconciling, *stable, _) = sorted(tables[STATES], key=lambda r: r["sequence"])
+    assert reconciling["duration_ms"] == min(lasts, 5 * MINUTE)
+    assert reconciling["known_until"] == reconciling["started_at"]
+    assert [row["known_until"] for row in stable] == [row["started_at"] for row in stable]
+
+
 # -- the classic protocol --------------------------------------------------------------------------
 
 
