@@ -39,10 +39,10 @@ from jobs.decode import decode
 from jobs.ingest import ingest
 from jobs.runtime.runner import run_job
 from jobs.runtime.session import session
-from lakehouse.tables import spark_schema
 from launch import jars, submit
 from schemas.silver import decoded_columns, silver_tables
 from sources import parquet
+from storage.tables import spark_schema
 
 _WARM_UP = 50_000
 # What a decode run bounds its batches by.

@@ -27,9 +27,9 @@ from rich.table import Table
 from benchmarks import generate
 from benchmarks.ingest_decode import MAIN_TABLES, machine, row_by_row, spark_session
 from decoders.transform import is_of_type
-from lakehouse.tables import spark_schema
 from launch.jars import JarSet, fetch
 from schemas.silver import decoded_columns, silver_tables
+from storage.tables import spark_schema
 from tests.support import clients
 from tests.support.broker import Broker
 from tests.support.jobs import succeed

@@ -35,8 +35,8 @@ from pyspark.sql import SparkSession
 
 from benchmarks import generate
 from benchmarks.ingest_decode import spark_session
-from lakehouse.catalog import register
-from lakehouse.lakehouse import Lakehouse
+from storage.catalog import register
+from storage.lakehouse import Lakehouse
 from tests.support import clients
 from tests.support.broker import Broker
 from tests.support.jobs import run

@@ -28,10 +28,10 @@ from jobs.runtime.run import Run
 from jobs.runtime.summary import show_summary
 from jobs.sql import sql
 from jobs.validate import validate
-from lakehouse.lakehouse import Lakehouse
-from lakehouse.statements import split
 from launch.command_line import parse
 from reporting.model import For
+from storage.lakehouse import Lakehouse
+from storage.statements import split
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "sql-cookbook.md"

@@ -17,8 +17,8 @@ from benchmarks.ingest_decode import spark_session
 from docs import cookbook
 from docs.markdown import WIDTH
 from docs.post_mortem import COMMAND, LAKEHOUSE
-from lakehouse.lakehouse import Lakehouse
 from schemas.tables import RESULTS
+from storage.lakehouse import Lakehouse
 
 README = cookbook.ROOT / "README.md"
 QUALITY = cookbook.ROOT / "docs" / "quality.md"

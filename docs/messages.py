@@ -17,7 +17,7 @@ PAGE = ROOT / "docs" / "troubleshooting.md"
 # Only developers see the errors of other packages: about a declaration or a suite that is wrong.
 # A record that cannot be decoded raises nothing: silver.quarantine has the reason.
 FILES = (
-    *("groupledger/*.py", "jobs/**/*.py", "lakehouse/*.py", "launch/*.py", "sources/*.py"),
+    *("groupledger/*.py", "jobs/**/*.py", "storage/*.py", "launch/*.py", "sources/*.py"),
     *("detectors/thresholds.py", "reporting/alerts.py", "reporting/metrics.py"),
     *("reporting/one_group.py", "reporting/posting.py", "reporting/webhook.py"),
 )

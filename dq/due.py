@@ -5,10 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dq.declared import Suite, decoded_rows, filled, suites
-from lakehouse.lakehouse import Lakehouse
-from lakehouse.queries import tables_of
-from lakehouse.runs import StageRun
-from lakehouse.tables import EVERY_ROW, between
 from schemas.columns import LAST_MS
 from schemas.gold import CRITICAL
 from schemas.ledger import Detail, LedgerRow, Stage, taken
@@ -25,6 +21,10 @@ from schemas.tables import (
     all_tables,
     silver_specs,
 )
+from storage.lakehouse import Lakehouse
+from storage.queries import tables_of
+from storage.runs import StageRun
+from storage.tables import EVERY_ROW, between
 
 # No time is earlier, in SQL.
 _EVER = "timestamp'0001-01-01'"

@@ -14,7 +14,7 @@ import pyarrow as pa
 
 from dq.declared import Check, Suite, broken_keys, broken_rows, counted, filled
 from dq.pages import without_network
-from lakehouse.queries import Ask
+from storage.queries import Ask
 
 _SITE = "groupledger"
 

@@ -46,10 +46,10 @@ class Ledger:
     """
 
     def __init__(self, spark: SparkSession, path: str, cluster: str | None = None) -> None:
-        from lakehouse.catalog import register  # noqa: PLC0415 - on the path since `lakehouse`
-        from lakehouse.lakehouse import Lakehouse  # noqa: PLC0415
         from schemas.errors import UsageError  # noqa: PLC0415
         from schemas.tables import RECORDS  # noqa: PLC0415
+        from storage.catalog import register  # noqa: PLC0415 - on the path since `lakehouse`
+        from storage.lakehouse import Lakehouse  # noqa: PLC0415
 
         self.spark = spark
         self._tables = tables = Lakehouse(spark, path, cluster or "")
@@ -131,9 +131,9 @@ class Ledger:
 
 def _refuse_what_cannot_be_read(spark: SparkSession, path: str, table: str) -> None:
     """Say in a line what the session or the lakehouse lacks."""
-    from lakehouse.catalog import foreign_layers  # noqa: PLC0415 - on the path since `lakehouse`
-    from lakehouse.tables import error_classes  # noqa: PLC0415
     from schemas.errors import LakehouseError  # noqa: PLC0415
+    from storage.catalog import foreign_layers  # noqa: PLC0415 - on the path since `lakehouse`
+    from storage.tables import error_classes  # noqa: PLC0415
 
     if type(spark).__module__.startswith("pyspark.sql.connect"):
         raise LakehouseError(

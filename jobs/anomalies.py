@@ -30,12 +30,6 @@ from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from jobs.runtime.session import configured
 from jobs.runtime.summary import show_anomalies
-from lakehouse.history import with_open
-from lakehouse.lakehouse import Lakehouse
-from lakehouse.local import quickest
-from lakehouse.queries import Ask, rows_by
-from lakehouse.runs import StageRun
-from lakehouse.tables import EVERY_ROW, OPEN_ROWS, among, between, spark_schema
 from schemas.ledger import PLANNED, Detail, LedgerRow, Stage, taken
 from schemas.tables import (
     ANOMALIES,
@@ -54,6 +48,12 @@ from schemas.tables import (
     all_tables,
 )
 from sources.accounted import state_of
+from storage.history import with_open
+from storage.lakehouse import Lakehouse
+from storage.local import quickest
+from storage.queries import Ask, rows_by
+from storage.runs import StageRun
+from storage.tables import EVERY_ROW, OPEN_ROWS, among, between, spark_schema
 from timeline.homes import second_of
 from timeline.transform import by_coordinator
 

@@ -30,10 +30,6 @@ from decoders.transform import INPUT, is_of_type
 from jobs.runtime.run import complain
 from jobs.runtime.runner import run_alone
 from jobs.runtime.session import session
-from lakehouse import files
-from lakehouse.failures import line_of
-from lakehouse.lakehouse import Lakehouse
-from lakehouse.runs import formats
 from launch import jars
 from launch.beforehand import nearest, why_not
 from launch.options import Options, local_path
@@ -43,6 +39,10 @@ from schemas.tables import FORMAT_VERSION, RECORDS
 from schemas.words import count, size, some
 from sources import parquet
 from sources.readiness import FAIL, OK, WARN, ClusterCheck, Finding, missing, ok, warn
+from storage import files
+from storage.failures import line_of
+from storage.lakehouse import Lakehouse
+from storage.runs import formats
 
 _STYLES = {OK: "green", WARN: "yellow", FAIL: "bold red"}
 # What all tables take, with room for small files before `maintain`: docs/performance.md.

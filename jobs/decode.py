@@ -23,9 +23,6 @@ from decoders.transform import INPUT, decoded, decoded_together, decoder_id, is_
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from jobs.runtime.session import configured
-from lakehouse.lakehouse import Lakehouse
-from lakehouse.runs import StageRun
-from lakehouse.tables import FEW_ROWS, rows_of, spark_schema, sql_text
 from schemas.errors import LakehouseError
 from schemas.ledger import DONE, PLANNED, Detail, LedgerRow, Stage
 from schemas.messages import OFFSET_COMMIT, OFFSETS_TOPIC, WRAPPED_TYPES, record_types
@@ -33,6 +30,9 @@ from schemas.silver import decoded_columns, quarantine_columns, silver_tables
 from schemas.tables import QUARANTINE, RECORDS, decoded_table, silver_specs
 from schemas.words import duration
 from sources.coverage import record_type
+from storage.lakehouse import Lakehouse
+from storage.runs import StageRun
+from storage.tables import FEW_ROWS, rows_of, spark_schema, sql_text
 
 # Most tables get few rows, so that starting and committing a write is most of it.
 _TABLES_AT_ONCE = 4

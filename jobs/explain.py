@@ -8,8 +8,6 @@ from pathlib import Path
 from jobs.runtime.page import here, page_here, print_page, put, write_page
 from jobs.runtime.run import Run, Told
 from jobs.runtime.runner import run_job
-from lakehouse.local import NeedsSparkError
-from lakehouse.queries import Ask, by_spark
 from launch.options import Options
 from launch.times import zone
 from reporting.model import Log, Selection, quoted
@@ -19,6 +17,8 @@ from reporting.screen import show_story
 from reporting.story import Story, events, near_names, window
 from reporting.text import printable, to_second
 from schemas.errors import UsageError
+from storage.local import NeedsSparkError
+from storage.queries import Ask, by_spark
 
 
 def explain(run: Run) -> None:

@@ -11,10 +11,6 @@ from pyspark.sql import DataFrame
 from detectors.log import pattern_of
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
-from lakehouse.catalog import register, view_texts
-from lakehouse.copies import load, replaced
-from lakehouse.lakehouse import Lakehouse
-from lakehouse.local import quickest
 from launch.options import EVERY_CLUSTER, EVERY_TOPIC
 from launch.times import zone
 from reporting.cleanup import (
@@ -36,6 +32,10 @@ from reporting.text import printable, to_second
 from schemas.errors import GroupledgerError, UsageError
 from schemas.tables import ANOMALY_CHECKPOINTS, COVERAGE, GROUP_CHECKPOINTS, RESULTS, all_tables
 from schemas.words import count
+from storage.catalog import register, view_texts
+from storage.copies import load, replaced
+from storage.lakehouse import Lakehouse
+from storage.local import quickest
 
 # What the jobs keep for themselves.
 _STATE = {GROUP_CHECKPOINTS.name, ANOMALY_CHECKPOINTS.name}

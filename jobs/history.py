@@ -17,20 +17,6 @@ from pyspark.sql import functions as F
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from jobs.runtime.session import configured
-from lakehouse.history import (
-    TABLES,
-    Written,
-    count_of,
-    is_made,
-    is_whole,
-    last_run,
-    named,
-    summed_up,
-    without,
-)
-from lakehouse.lakehouse import Lakehouse
-from lakehouse.runs import StageRun
-from lakehouse.tables import between, no_rows
 from offsets.transform import FOLLOWED, follow_offsets, is_followed, joined_hours
 from schemas.ledger import PLANNED, Detail, LedgerRow, Stage, taken
 from schemas.placement import KAFKA, REDPANDA
@@ -43,6 +29,20 @@ from schemas.tables import (
     QUARANTINE,
     decoded_table,
 )
+from storage.history import (
+    TABLES,
+    Written,
+    count_of,
+    is_made,
+    is_whole,
+    last_run,
+    named,
+    summed_up,
+    without,
+)
+from storage.lakehouse import Lakehouse
+from storage.runs import StageRun
+from storage.tables import between, no_rows
 from timeline.changes import Changes, changes, late_partitions
 from timeline.commits import COMMITS
 from timeline.holes import HOLE

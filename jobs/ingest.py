@@ -13,8 +13,6 @@ from rich.text import Text
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from jobs.runtime.session import configured
-from lakehouse.lakehouse import Lakehouse
-from lakehouse.tables import FEW_ROWS
 from reporting.screen import titled
 from reporting.text import printable
 from schemas.errors import GroupledgerError
@@ -25,6 +23,8 @@ from sources.accounted import account, note_of, note_run, of_run, recovered, sta
 from sources.beyond import Source, from_cluster, from_files, refuse_second_topic
 from sources.coverage import extents, record_type
 from sources.plan import State, by_type, truncated
+from storage.lakehouse import Lakehouse
+from storage.tables import FEW_ROWS
 
 
 def ingest(run: Run) -> None:

@@ -15,11 +15,11 @@ from rich.table import Table
 
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
-from lakehouse import upkeep
-from lakehouse.upkeep import Stored
 from reporting.screen import titled
 from schemas.ledger import Detail, LedgerRow, Stage
 from schemas.tables import LAG, RESULTS, TableSpec, all_tables
+from storage import upkeep
+from storage.upkeep import Stored
 
 _AT_ONCE = 3
 _HOUR_MS = 3_600_000

@@ -9,14 +9,14 @@ from pathlib import Path
 from jobs.runtime.page import here, page_here, print_page, put, write_page
 from jobs.runtime.run import Run, Told
 from jobs.runtime.runner import run_job
-from lakehouse import files
-from lakehouse.local import NeedsSparkError
-from lakehouse.runs import LastRuns
 from launch.options import local_path, report_path
 from reporting.charts import MADE_OF
 from reporting.files import digest
 from reporting.model import EVERYTHING, Facts, For, Selection
 from schemas.ledger import Stage
+from storage import files
+from storage.local import NeedsSparkError
+from storage.runs import LastRuns
 
 # What a page tells of.
 _STAGES = (Stage.INGEST, Stage.DECODE, Stage.HISTORY, Stage.LAG, Stage.ANOMALIES, Stage.VALIDATE)

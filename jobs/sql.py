@@ -14,12 +14,12 @@ from pyspark.sql import DataFrame, Row
 
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
-from lakehouse import thrift
-from lakehouse.catalog import register
-from lakehouse.statements import first_line, not_found, only_reads, split
 from reporting.rows import WRITERS
 from schemas.errors import GroupledgerError, UsageError
 from schemas.tables import all_tables
+from storage import thrift
+from storage.catalog import register
+from storage.statements import first_line, not_found, only_reads, split
 
 _SHOWN = 1_000
 _NEW_TABLES_S = 60

@@ -14,12 +14,12 @@ from dq.validation import Found, evaluate, great_expectations, results, said
 from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from jobs.runtime.session import configured
-from lakehouse.lakehouse import Lakehouse
-from lakehouse.local import quickest
-from lakehouse.runs import StageRun
 from schemas.gold import CRITICAL
 from schemas.ledger import Detail, Stage
 from schemas.tables import RESULTS
+from storage.lakehouse import Lakehouse
+from storage.local import quickest
+from storage.runs import StageRun
 
 FAILED = 3
 """The exit status when a table is wrong. That a log is odd does not change it."""

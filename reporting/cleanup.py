@@ -11,13 +11,13 @@ from typing import Any
 
 from pyspark.sql import functions as F
 
-from lakehouse.catalog import register
-from lakehouse.lakehouse import Lakehouse
 from reporting.read import time_at
 from reporting.text import printable, to_second
 from schemas.columns import in_millis
 from schemas.tables import COMMITTED_OFFSETS, decoded_table
 from schemas.words import count
+from storage.catalog import register
+from storage.lakehouse import Lakehouse
 
 Row = Mapping[str, Any]
 """A row of `gold.unused_groups`, times in epoch milliseconds, or of `gold.offsets_at`."""

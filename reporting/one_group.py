@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from lakehouse.queries import Ask, rows_by
 from reporting.model import Log, Row, Selection, quoted
 from reporting.text import moment
 from schemas.errors import UsageError
 from schemas.tables import INCIDENTS
+from storage.queries import Ask, rows_by
 
 _LOG = {
     "states": "SELECT min(started_at), max(record_timestamp) FROM gold.group_states",

@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.lakehouse import Lakehouse
 from reporting.alerts import (
     GROUPS,
     IN_INCIDENT,
@@ -34,6 +33,7 @@ from reporting.alerts import (
 from reporting.webhook import post
 from schemas.ledger import RunId, Stage
 from schemas.tables import ALERTS, ANOMALIES, INCIDENTS
+from storage.lakehouse import Lakehouse
 
 
 @dataclass

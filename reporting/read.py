@@ -1,6 +1,6 @@
 """Reads from the tables the rows that the report shows, a bounded number of each.
 
-The questions are SQL that Spark and DuckDB both know, see `lakehouse.queries.Ask`.
+The questions are SQL that Spark and DuckDB both know, see `storage.queries.Ask`.
 """
 
 from __future__ import annotations
@@ -14,8 +14,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from lakehouse.queries import Ask
-from lakehouse.runs import LastRuns
 from reporting.model import (
     DAY_MS,
     DAY_PARTS,
@@ -55,6 +53,8 @@ from schemas.tables import (
     PARTITION_OWNERS,
     TableSpec,
 )
+from storage.queries import Ask
+from storage.runs import LastRuns
 
 _BARS = 170  # a week has 168 hours
 _STEPS_MS = (1, 2, 5, 10, 30, 60, 300, 900, 3_600, 10_800, 21_600, 86_400)

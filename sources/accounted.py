@@ -15,7 +15,6 @@ import numpy as np
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.lakehouse import Lakehouse
 from schemas.errors import LakehouseError
 from schemas.ledger import Detail, LedgerRow, RunId, Stage
 from schemas.tables import COVERAGE, RECORDS
@@ -30,6 +29,7 @@ from sources.coverage import (
     within,
 )
 from sources.plan import State, by_type, is_backfill
+from storage.lakehouse import Lakehouse
 
 _NOTE = f'{{"{Stage.INGEST}": '
 """What a commit of records has in its userMetadata begins so."""

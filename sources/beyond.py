@@ -15,7 +15,6 @@ import numpy as np
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 
-from lakehouse.lakehouse import Lakehouse
 from schemas.errors import SourceError
 from schemas.tables import MARKER, RECORDS
 from sources import kafka, parquet
@@ -32,6 +31,7 @@ from sources.coverage import (
 from sources.kafka import Topic
 from sources.parquet import File
 from sources.plan import State, free_name
+from storage.lakehouse import Lakehouse
 
 # The kind of a record of which the lakehouse has the position, with other bytes.
 _OTHER = "other"

@@ -15,11 +15,6 @@ from pyspark.sql import SparkSession
 from detectors.sentences import KINDS
 from jobs.runtime.run import Run, Told
 from jobs.runtime.session import configured
-from lakehouse import files
-from lakehouse.lakehouse import Lakehouse
-from lakehouse.local import asked_here, quickest
-from lakehouse.queries import Ask
-from lakehouse.runs import LastRuns
 from launch.jars import cache_folder
 from launch.options import Options, local_path
 from reporting.charts import libraries
@@ -30,6 +25,11 @@ from reporting.read import read_facts
 from reporting.text import to_second
 from schemas.errors import GroupledgerError, UsageError
 from sources.accounted import state_of
+from storage import files
+from storage.lakehouse import Lakehouse
+from storage.local import asked_here, quickest
+from storage.queries import Ask
+from storage.runs import LastRuns
 
 
 def write_page(

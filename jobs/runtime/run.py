@@ -14,8 +14,8 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 from rich.status import Status
 
-from lakehouse.lakehouse import Lakehouse
 from launch.options import Options
+from storage.lakehouse import Lakehouse
 
 Figure: TypeAlias = "bool | int | float | str | dict[str, int] | dict[str, float] | list[str]"
 

@@ -17,8 +17,6 @@ from rich.console import Console
 from jobs.runtime import executors, writers
 from jobs.runtime.run import Figure, Run, Told, complain
 from jobs.runtime.session import forget, session
-from lakehouse.failures import line_of
-from lakehouse.lakehouse import Lakehouse
 from launch import command_line
 from launch.beforehand import look_ahead, no_tables
 from launch.options import Options
@@ -26,6 +24,8 @@ from launch.signals import INTERRUPTED, say_ended, wait
 from schemas.errors import GroupledgerError, UsageError
 from schemas.ledger import Stage
 from schemas.tables import RECORDS
+from storage.failures import line_of
+from storage.lakehouse import Lakehouse
 
 _PIPE_CLOSED = 141  # as a shell gives it
 

@@ -7,7 +7,6 @@ from rich.table import Table
 from detectors.sentences import KINDS
 from jobs.runtime.page import facts_of
 from jobs.runtime.run import Run
-from lakehouse.local import quickest
 from launch.times import zone
 from reporting import screen
 from reporting.model import Facts, For, Selection
@@ -16,6 +15,7 @@ from reporting.screen import titled
 from reporting.text import short_name
 from schemas.errors import UsageError
 from schemas.tables import QUARANTINE
+from storage.local import quickest
 
 
 def show_summary(run: Run, facts: Facts) -> None:

@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pyspark.sql import functions as F
 
 from jobs.runtime.run import Run
-from lakehouse import files
+from storage import files
 
 _FOLDER = "writers"
 # Delta's setting for who has several writers arbitrated.

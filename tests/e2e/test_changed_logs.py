@@ -14,12 +14,12 @@ from jobs import ingest as ingest_job
 from jobs import pipeline as pipeline_job
 from jobs.lag import lag
 from jobs.runtime.run import Run
-from lakehouse.lakehouse import Lakehouse
 from launch.signals import INTERRUPTED
 from schemas.placement import partition_for
 from schemas.tables import COVERAGE, RECORDS, RUNS
 from sources import kafka as kafka_source
 from sources import log_offsets
+from storage.lakehouse import Lakehouse
 from tests.support import clients
 from tests.support.broker import Broker
 from tests.support.jobs import everything, run, succeed, table

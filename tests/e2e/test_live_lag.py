@@ -19,10 +19,10 @@ from pyspark.sql import functions as F
 from jobs import pipeline as pipeline_job
 from jobs.lag import lag
 from jobs.runtime.run import Run
-from lakehouse.lakehouse import Lakehouse
 from schemas.ledger import LedgerRow, RunId
 from schemas.tables import COMMITTED_OFFSETS, COVERAGE, LAG, LOG_OFFSETS
 from sources import kafka, log_offsets
+from storage.lakehouse import Lakehouse
 from tests.support import clients
 from tests.support.broker import Broker
 from tests.support.jobs import contents, run, succeed, table

@@ -8,11 +8,11 @@ import pytest
 from deltalake import DeltaTable
 from pyspark.sql import DataFrame, SparkSession
 
-from lakehouse.lakehouse import Lakehouse
-from lakehouse.tables import spark_schema
 from schemas.errors import LakehouseError
 from schemas.ledger import RunId
 from schemas.tables import ANOMALIES, RECORDS, TableSpec, all_tables
+from storage.lakehouse import Lakehouse
+from storage.tables import spark_schema
 
 
 def rows_of(spark: SparkSession, spec: TableSpec, **values: object) -> DataFrame:

@@ -18,12 +18,12 @@ from rich.console import Console
 
 from jobs import decode as decode_job
 from jobs.runtime.run import Run
-from lakehouse import runs as ledger
-from lakehouse.lakehouse import Lakehouse
 from launch import command_line
 from launch.signals import INTERRUPTED
 from schemas.ledger import PLANNED, LedgerRow
 from schemas.tables import QUARANTINE, RUNS, TableSpec, decoded_table
+from storage import runs as ledger
+from storage.lakehouse import Lakehouse
 from tests.conftest import RECORDINGS
 from tests.spark.conftest import Thrice
 from tests.support.jobs import contents, is_balanced, run, run_of, succeed, table

@@ -12,8 +12,8 @@ import duckdb
 import pytest
 import yaml
 
-from lakehouse.catalog import view_texts
 from schemas.tables import ANOMALIES
+from storage.catalog import view_texts
 from tests.support.jobs import held, query, run, succeed
 
 

@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.lakehouse import Lakehouse
 from launch.signals import INTERRUPTED
 from schemas.tables import (
     ANOMALIES,
@@ -29,6 +28,7 @@ from schemas.tables import (
     TableSpec,
     decoded_table,
 )
+from storage.lakehouse import Lakehouse
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, is_balanced, run, succeed, table
 from tests.support.kills import killed_before_it_is_noted

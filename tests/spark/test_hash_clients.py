@@ -9,9 +9,9 @@ import pytest
 from pyspark.sql import SparkSession
 
 from decoders.clients import HASHED, MEMBERS, ClientKey
-from lakehouse.lakehouse import Lakehouse
 from launch.options import HASH_KEY
 from schemas.tables import MEMBER_SESSIONS, all_tables, decoded_table
+from storage.lakehouse import Lakehouse
 from tests.conftest import RECORDINGS
 from tests.support.jobs import asked, contents, is_balanced, rows_of, run, succeed, table
 from tests.support.parts import parts_of

@@ -23,7 +23,6 @@ from pyspark.sql import functions as F
 
 from detectors import transform
 from detectors.model import anomaly_id
-from lakehouse.lakehouse import Lakehouse
 from launch.signals import INTERRUPTED
 from schemas.placement import partition_for
 from schemas.tables import (
@@ -39,6 +38,7 @@ from schemas.tables import (
     RECORDS,
     decoded_table,
 )
+from storage.lakehouse import Lakehouse
 from tests.conftest import RECORDINGS
 from tests.spark.conftest import Thrice
 from tests.support import golden

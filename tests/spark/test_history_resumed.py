@@ -9,7 +9,6 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs import history as job
-from lakehouse.lakehouse import Lakehouse
 from launch.signals import INTERRUPTED
 from schemas.ledger import PLANNED
 from schemas.tables import (
@@ -19,6 +18,7 @@ from schemas.tables import (
     OFFSET_MOVES,
     TableSpec,
 )
+from storage.lakehouse import Lakehouse
 from tests.conftest import RECORDINGS
 from tests.support.jobs import contents, run, succeed
 from tests.support.kills import killed_behind

@@ -15,13 +15,13 @@ from pyspark.sql import DataFrame, SparkSession
 
 from detectors.transform import Sources, waits_of
 from detectors.unread import WAIT_COLUMNS
-from lakehouse.lakehouse import Lakehouse
-from lakehouse.tables import rows_of, spark_schema
 from offsets import progress as offsets
 from offsets.transform import follow_offsets, joined_hours
 from schemas.columns import arrow_schema
 from schemas.silver import decoded_columns, silver_tables
 from schemas.tables import COMMITTED_OFFSETS
+from storage.lakehouse import Lakehouse
+from storage.tables import rows_of, spark_schema
 from tests.conftest import RECORDINGS
 from tests.support import detection as support
 from tests.support.history import Row, decoded, in_millis, logs_of, rebuild

@@ -13,14 +13,14 @@ from pyspark.sql import SparkSession
 
 from detectors.health import known_anomalies
 from jobs.anomalies import tell_incidents
-from lakehouse.lakehouse import Lakehouse
-from lakehouse.local import quickest
-from lakehouse.queries import Ask, by_spark, rows_by
-from lakehouse.runs import StageRun
-from lakehouse.tables import sql_text
 from schemas.ledger import Detail, RunId
 from schemas.placement import partition_for
 from schemas.tables import ANOMALIES, INCIDENTS, MEMBER_SESSIONS
+from storage.lakehouse import Lakehouse
+from storage.local import quickest
+from storage.queries import Ask, by_spark, rows_by
+from storage.runs import StageRun
+from storage.tables import sql_text
 from tests.support.jobs import asked, run, sampled, succeed
 from tests.support.topic import HOUR, MINUTE, PARTITIONS, Topic
 from tests.support.webhook import NOW, Webhook, anomaly

@@ -11,11 +11,11 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dq.declared import filled, suites
 from jobs.runtime.session import configured
-from lakehouse.history import with_open
-from lakehouse.lakehouse import Lakehouse
-from lakehouse.queries import on_views, show, view_of
 from schemas.ledger import RunId
 from schemas.tables import all_tables
+from storage.history import with_open
+from storage.lakehouse import Lakehouse
+from storage.queries import on_views, show, view_of
 from tests.spark.conftest import Thrice
 from tests.support.jobs import noted, run, table
 

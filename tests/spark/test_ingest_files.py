@@ -22,7 +22,6 @@ from pyspark.sql import functions as F
 from benchmarks.generate import SCHEMA
 from jobs import ingest as ingest_job
 from jobs.runtime import runner
-from lakehouse.lakehouse import Lakehouse
 from launch.signals import INTERRUPTED
 from schemas.ledger import RunId
 from schemas.tables import (
@@ -35,6 +34,7 @@ from schemas.tables import (
     all_tables,
 )
 from sources import parquet
+from storage.lakehouse import Lakehouse
 from tests.conftest import FIELD, RECORDINGS
 from tests.support.jobs import contents, held, is_balanced, noted, run, succeed, table
 from tests.support.kills import killed_before_it_is_noted

@@ -11,12 +11,12 @@ from types import SimpleNamespace
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.lakehouse import Lakehouse
-from lakehouse.tables import spark_schema
-from lakehouse.upkeep import Stored
 from launch.command_line import parse
 from schemas.ledger import RunId
 from schemas.tables import ANOMALY_CHECKPOINTS, GROUP_CHECKPOINTS, GROUP_STATES, LAG, RECORDS, RUNS
+from storage.lakehouse import Lakehouse
+from storage.tables import spark_schema
+from storage.upkeep import Stored
 from tests.spark.conftest import Thrice
 from tests.support import golden
 from tests.support.jobs import contents, noted, run, succeed

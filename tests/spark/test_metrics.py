@@ -9,12 +9,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from pyspark.sql import SparkSession
 
-from lakehouse.lakehouse import Lakehouse
-from lakehouse.queries import by_spark
-from lakehouse.tables import spark_schema
 from reporting.read import measured
 from schemas.tables import LAG
 from sources import kafka
+from storage.lakehouse import Lakehouse
+from storage.queries import by_spark
+from storage.tables import spark_schema
 from tests.support.jobs import asked, query, run
 
 _COSTS = "groupledger_group_rebalance_cost_seconds"

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 
 import groupledger
 from groupledger.application import home
-from lakehouse.catalog import foreign_layers, function_texts, layers
 from schemas.errors import LakehouseError, UsageError
+from storage.catalog import foreign_layers, function_texts, layers
 from tests.support.jobs import query
 from tests.support.topic import GAP_GROUPS, GAP_SINCE
 

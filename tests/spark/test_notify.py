@@ -13,11 +13,11 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.runtime.notify import notify
-from lakehouse.lakehouse import Lakehouse
 from reporting import posting
 from reporting.alerts import Alert, Rule
 from schemas.ledger import RunId
 from schemas.tables import ALERTS, ANOMALIES
+from storage.lakehouse import Lakehouse
 from tests.support.jobs import noted, run_of, table
 from tests.support.webhook import NOW, SECRET, Webhook, anomaly
 

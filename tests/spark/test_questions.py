@@ -12,9 +12,6 @@ from pyspark.sql import SparkSession
 
 from detectors import health, log
 from detectors.thresholds import Values, read_thresholds
-from lakehouse.lakehouse import Lakehouse
-from lakehouse.local import asked_here
-from lakehouse.queries import Ask, by_spark, rows_by
 from schemas.gold import OK, REWIND, STOP
 from schemas.tables import (
     ANOMALIES,
@@ -30,6 +27,9 @@ from schemas.tables import (
     RECORDS,
     all_tables,
 )
+from storage.lakehouse import Lakehouse
+from storage.local import asked_here
+from storage.queries import Ask, by_spark, rows_by
 from tests.support.webhook import anomaly
 
 Row = dict[str, Any]

@@ -20,9 +20,6 @@ from pyspark.sql import SparkSession
 from detectors.sentences import KINDS
 from jobs.report import report
 from jobs.runtime.page import facts_of
-from lakehouse.lakehouse import Lakehouse
-from lakehouse.local import asked_here, quickest
-from lakehouse.queries import Ask, by_spark, tables_of
 from reporting.model import EVERYTHING, PANELS, Facts, For, Panel, Selection
 from reporting.read import newest_anomalies, read_facts, values_of, worst_groups
 from schemas.errors import GroupledgerError
@@ -41,6 +38,9 @@ from schemas.tables import (
     RECORDS,
     RESULTS,
 )
+from storage.lakehouse import Lakehouse
+from storage.local import asked_here, quickest
+from storage.queries import Ask, by_spark, tables_of
 from tests.support.jobs import asked, run, run_of, succeed
 from tests.support.report import column_of, data_of
 

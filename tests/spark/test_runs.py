@@ -5,13 +5,13 @@ from __future__ import annotations
 import pytest
 from pyspark.sql import SparkSession
 
-from lakehouse.lakehouse import Lakehouse
-from lakehouse.local import quickest
-from lakehouse.queries import by_spark
-from lakehouse.runs import newest
 from schemas.errors import LakehouseError
 from schemas.ledger import DONE, PLANNED, RunId
 from schemas.tables import RUNS
+from storage.lakehouse import Lakehouse
+from storage.local import quickest
+from storage.queries import by_spark
+from storage.runs import newest
 from tests.support.jobs import noted
 
 

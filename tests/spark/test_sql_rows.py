@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from rich.console import Console
 
 from jobs.sql import sql
-from lakehouse.catalog import view_texts
+from storage.catalog import view_texts
 from tests.support.jobs import query, run, run_of, succeed
 
 MANY = "SELECT id FROM range(2500)"

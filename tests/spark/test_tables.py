@@ -13,10 +13,6 @@ from delta.tables import DeltaTable
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
-from lakehouse.lakehouse import Lakehouse
-from lakehouse.local import quickest
-from lakehouse.queries import rows_by
-from lakehouse.tables import OPEN_ROWS, among, spark_schema
 from schemas.columns import ArrayOf, Column, ColumnType, StructOf
 from schemas.ledger import RunId
 from schemas.tables import (
@@ -27,6 +23,10 @@ from schemas.tables import (
     RECORDS,
     decoded_table,
 )
+from storage.lakehouse import Lakehouse
+from storage.local import quickest
+from storage.queries import rows_by
+from storage.tables import OPEN_ROWS, among, spark_schema
 from tests.conftest import RECORDINGS
 from tests.support.balance import unbalanced
 from tests.support.jobs import succeed

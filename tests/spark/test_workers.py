@@ -9,7 +9,7 @@ import pytest
 from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
-from lakehouse.failures import _explanation
+from storage.failures import _explanation
 
 
 def test_a_worker_that_is_killed_is_one_line(spark: SparkSession) -> None:

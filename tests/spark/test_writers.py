@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from jobs.runtime import writers
-from lakehouse import files
+from storage import files
 from tests.support.jobs import run_of
 
 

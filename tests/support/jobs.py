@@ -35,8 +35,6 @@ from jobs.runtime.run import Run
 from jobs.runtime.runner import run_job
 from jobs.sql import sql
 from jobs.validate import validate
-from lakehouse.lakehouse import Lakehouse
-from lakehouse.queries import on_views, tables_of, view_of
 from launch.command_line import parse
 from schemas.columns import arrow_schema
 from schemas.ledger import LedgerRow, RunId
@@ -52,6 +50,8 @@ from schemas.tables import (
     all_tables,
     decoded_table,
 )
+from storage.lakehouse import Lakehouse
+from storage.queries import on_views, tables_of, view_of
 from tests.support.balance import unbalanced
 
 

@@ -16,9 +16,9 @@ from typing import IO, TYPE_CHECKING
 
 import pytest
 
-from lakehouse.lakehouse import Lakehouse
-from lakehouse.runs import Runs
 from schemas.tables import TableSpec
+from storage.lakehouse import Lakehouse
+from storage.runs import Runs
 
 if TYPE_CHECKING:
     from typing_extensions import Self

@@ -9,10 +9,10 @@ import pytest
 
 from docs import accuracy, detection, markdown, messages, options, performance
 from docs.tables import PAGE, page
-from lakehouse.catalog import description, function_texts, view_texts
-from lakehouse.statements import split
 from launch.command_line import COMMANDS
 from reporting.alerts import FORMATS
+from storage.catalog import description, function_texts, view_texts
+from storage.statements import split
 
 
 def test_no_line_of_a_page_is_longer_than_120_characters() -> None:

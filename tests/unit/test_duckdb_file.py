@@ -12,10 +12,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from lakehouse.catalog import description, duckdb_texts, view_texts
-from lakehouse.copies import DATABASE, load
-from lakehouse.tables import spark_schema
 from schemas.tables import all_tables
+from storage.catalog import description, duckdb_texts, view_texts
+from storage.copies import DATABASE, load
+from storage.tables import spark_schema
 
 NOON = dt.datetime(2026, 11, 21, 12, tzinfo=dt.timezone.utc)
 TABLES = ("gold.anomalies", "gold.group_health", "gold.partition_owners")

@@ -12,9 +12,9 @@ import pyarrow as pa
 import pytest
 from deltalake import write_deltalake
 
-from lakehouse.local import NeedsSparkError, asked_here
 from reporting.model import Selection, quoted
 from schemas.errors import LakehouseError
+from storage.local import NeedsSparkError, asked_here
 
 AT = dt.datetime(2026, 11, 21, 7, tzinfo=dt.timezone.utc)
 AT_MS = int(AT.timestamp() * 1_000)
@@ -187,7 +187,7 @@ def test_two_at_once_write_to_different_temporary_files(
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     one, other = (asked(tmp_path, "current_setting('temp_directory')") for _ in range(2))
     assert one != other
-    monkeypatch.setattr("lakehouse.local._MOST_MEMORY", "64MB")
+    monkeypatch.setattr("storage.local._MOST_MEMORY", "64MB")
     many = "(SELECT sum(i) FROM (SELECT range AS i FROM range(8000000) ORDER BY hash(range)))"
     assert asked(tmp_path, many) == [8_000_000 * 7_999_999 // 2]
     assert [path.name for path in tmp_path.iterdir()] == ["bronze"]

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dq.declared import EVERY_DECODED, Suite, broken_rows, decoded_rows, filled, suites
-from lakehouse.queries import tables_of
 from schemas.tables import all_tables
+from storage.queries import tables_of
 
 PAGE = Path(__file__).parents[2] / "docs" / "quality.md"
 PLACEHOLDERS = {

@@ -14,9 +14,9 @@ from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JNetworkError
 
 from jobs.runtime.runner import _again, _times
-from lakehouse.failures import _explanation, line_of
 from launch.signals import ENDING
 from schemas.errors import UsageError
+from storage.failures import _explanation, line_of
 
 
 @pytest.mark.parametrize(

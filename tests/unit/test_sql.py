@@ -10,11 +10,11 @@ from pyspark.sql import Row
 from rich.console import Console
 from rich.table import Table
 
-from lakehouse.catalog import _named, _wanted, description, function_texts, view_texts
-from lakehouse.statements import first_line, only_reads, split
-from lakehouse.tables import sql_literal, sql_text
 from reporting.rows import _cell, _show
 from schemas.tables import all_tables
+from storage.catalog import _named, _wanted, description, function_texts, view_texts
+from storage.statements import first_line, only_reads, split
+from storage.tables import sql_literal, sql_text
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,10 @@ from typing import Any
 import pytest
 import yaml
 
-from lakehouse.catalog import view_texts
 from launch.command_line import parse
 from schemas.columns import ArrayOf, Column, Primitive, StructOf
 from schemas.tables import all_tables
+from storage.catalog import view_texts
 
 FOLDER = Path(__file__).parents[2] / "examples" / "superset"
 ASSETS = FOLDER / "assets"

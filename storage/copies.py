@@ -11,10 +11,10 @@ from pathlib import Path
 
 from pyspark.sql.types import StructType
 
-from lakehouse.catalog import description, duckdb_texts, view_texts
-from lakehouse.local import in_quotes
 from schemas.errors import GroupledgerError
 from schemas.tables import all_tables
+from storage.catalog import description, duckdb_texts, view_texts
+from storage.local import in_quotes
 
 DATABASE = "groupledger.duckdb"
 """The file that `load` makes."""

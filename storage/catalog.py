@@ -9,9 +9,9 @@ from itertools import takewhile
 
 from pyspark.sql import SparkSession
 
-from lakehouse.lakehouse import Lakehouse
-from lakehouse.tables import error_classes, null_column, spark_schema, sql_literal
 from schemas.tables import TableSpec, all_tables
+from storage.lakehouse import Lakehouse
+from storage.tables import error_classes, null_column, spark_schema, sql_literal
 
 _NAME = re.compile(r"\b(bronze|silver|gold|dq)\.(\w+)")
 _LAYER_OF_VIEWS = "gold"

@@ -16,9 +16,6 @@ import pyarrow as pa
 from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
-from lakehouse.lakehouse import Lakehouse
-from lakehouse.runs import StageRun
-from lakehouse.tables import EVERY_ROW, FEW_ROWS, OPEN_ROWS, among, between, rows_of
 from schemas.ledger import Detail, LedgerRow, is_beyond
 from schemas.tables import (
     COMMITTED_OFFSETS,
@@ -31,6 +28,9 @@ from schemas.tables import (
     PARTITION_OWNERS,
     TableSpec,
 )
+from storage.lakehouse import Lakehouse
+from storage.runs import StageRun
+from storage.tables import EVERY_ROW, FEW_ROWS, OPEN_ROWS, among, between, rows_of
 
 _TABLES_AT_ONCE = 4
 _WITH_OPEN = (GROUP_STATES, GROUP_GENERATIONS, MEMBER_SESSIONS, PARTITION_OWNERS)

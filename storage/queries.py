@@ -15,10 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakehouse.tables import Tables, sql_text
 from schemas.columns import in_millis
 from schemas.placement import JAVA_HASH
 from schemas.tables import all_tables
+from storage.tables import Tables, sql_text
 
 Ask: TypeAlias = "Callable[[Mapping[str, str], Mapping[str, Any]], dict[str, pa.Table]]"
 """Answers queries over the tables by name; `:name` in them stands for a value, or for several.

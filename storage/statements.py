@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 from pyspark.errors import AnalysisException, ParseException
 
-from lakehouse.catalog import function_texts, view_texts
 from schemas.tables import all_tables
+from storage.catalog import function_texts, view_texts
 
 # Of Spark: raw strings and names in backticks have no escapes. What is not closed goes to the end.
 _QUOTED = re.compile(

@@ -20,11 +20,11 @@ from typing import Any
 from pyspark.sql import Row
 from pyspark.sql import functions as F
 
-from lakehouse.queries import Ask, rows_by
-from lakehouse.tables import Tables
 from schemas.errors import LakehouseError
 from schemas.ledger import DONE, PLANNED, LedgerRow, RunId
 from schemas.tables import FORMAT_VERSION, RECORDS, RUNS
+from storage.queries import Ask, rows_by
+from storage.tables import Tables
 
 _NEWEST = """
 SELECT * FROM (

@@ -24,12 +24,12 @@ from pyspark.sql import DataFrame, DataFrameWriter, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from lakehouse import files
 from schemas.columns import ArrayOf, ColumnType, Primitive, arrow_schema
 from schemas.columns import Column as DeclaredColumn
 from schemas.errors import LakehouseError
 from schemas.ledger import RunId
 from schemas.tables import TableSpec
+from storage import files
 
 Rows: TypeAlias = "DataFrame | pa.Table | list[dict[str, object]]"
 """Rows of a table without the column `cluster`: in Spark, or here."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from functools import cached_property
 
-from lakehouse.local import quickest
-from lakehouse.runs import Runs
-from lakehouse.tables import Tables
+from storage.local import quickest
+from storage.runs import Runs
+from storage.tables import Tables
 
 
 class Lakehouse(Tables):

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 from delta.exceptions import DeltaConcurrentModificationException
 from delta.tables import DeltaTable
 
-from lakehouse.lakehouse import Lakehouse
-from lakehouse.tables import sql_text
 from schemas.errors import LakehouseError
 from schemas.tables import TableSpec
+from storage.lakehouse import Lakehouse
+from storage.tables import sql_text
 
 _MIB = 2**20
 # Runs add to a file of this size or more no longer, so that no byte is rewritten over and over.

@@ -14,12 +14,12 @@ import pyarrow as pa
 from deltalake import DeltaTable
 from deltalake.exceptions import DeltaError
 
-from lakehouse import files
-from lakehouse.queries import Ask, bound, by_spark, on_views, tables_of, view_of
-from lakehouse.tables import Tables, refuse_log
 from schemas.columns import ArrayOf, ColumnType, StructOf, arrow_schema, in_millis
 from schemas.errors import GroupledgerError
 from schemas.tables import TableSpec, all_tables
+from storage import files
+from storage.queries import Ask, bound, by_spark, on_views, tables_of, view_of
+from storage.tables import Tables, refuse_log
 
 # The version of Delta's protocol for readers that knows data files alone: no deletion vectors, and
 # no other names of columns.
