@@ -18,7 +18,7 @@ PAGE = ROOT / "docs" / "troubleshooting.md"
 # A record that cannot be decoded raises nothing: silver.quarantine has the reason.
 FILES = (
     *("groupledger/*.py", "jobs/**/*.py", "storage/*.py", "launch/*.py", "sources/*.py"),
-    *("detectors/thresholds.py", "reporting/alerts.py", "reporting/metrics.py"),
+    *("detectors/thresholds.py", "dq/due.py", "reporting/alerts.py", "reporting/metrics.py"),
     *("reporting/one_group.py", "reporting/posting.py", "reporting/webhook.py"),
 )
 LAUNCHERS = ("spark-submit.sh", "conf/bootstrap.sh")

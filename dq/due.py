@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass
 
 from dq.declared import Suite, decoded_rows, filled, suites
 from schemas.columns import LAST_MS
+from schemas.errors import LakehouseError
 from schemas.gold import CRITICAL
 from schemas.ledger import Detail, LedgerRow, Stage, taken
 from schemas.placement import JAVA_HASH, KAFKA
@@ -48,10 +50,15 @@ class Changes:
 
 
 def changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
-    """Return what a run of the validation has to look at."""
+    """Return what a run of the validation has to look at.
+
+    Raises:
+        LakehouseError: a table that has rows is gone, so that no expectation would fail of it.
+    """
     before = NOTHING if stage.is_refresh else stage.former.get(Detail.REACH, NOTHING)
     reach = stage.plan[Detail.REACH]
     done = {name: lakehouse.runs.done(name, before[name], reach[name]) for name in NOTHING}
+    _refuse_lost(lakehouse, done)
     tables = {name for name in all_tables() if stage.is_refresh or _is_written(name, done)}
     tables.discard(RUNS.name)
     decoded = silver_specs()
@@ -84,6 +91,18 @@ def changes(lakehouse: Lakehouse, stage: StageRun) -> Changes:
     values["decoded"] = decoded_rows(made, is_new)
     records = sum(sum(run.rows.values()) for run in done[Stage.DECODE])
     return Changes(tables, records, {name: value for name, value in values.items() if value})
+
+
+def _refuse_lost(lakehouse: Lakehouse, done: dict[str, list[LedgerRow]]) -> None:
+    specs = all_tables()
+    for run in itertools.chain.from_iterable(done.values()):
+        for name, rows in run.rows.items():
+            if rows and name in specs and not lakehouse.exists(specs[name]):
+                raise LakehouseError(
+                    f"{name} is gone, to which {run.stage} run {run.run} wrote {rows:,} rows:"
+                    " bring all of the lakehouse back from one copy, or delete the folders silver"
+                    " and gold, which are then rebuilt from bronze"
+                )
 
 
 def _is_written(table: str, done: dict[str, list[LedgerRow]]) -> bool:

@@ -595,6 +595,18 @@ def test_a_failing_expectation_is_printed_with_its_query(
     assert {json.loads(key)["sequence"] for key in row.sample} == {2}
 
 
+@pytest.mark.parametrize("name", ["silver.group_metadata", "gold.member_sessions"])
+def test_a_table_that_is_gone_is_named(
+    spark: SparkSession, clean: tuple[str, dict[str, Any]], tmp_path: Path, name: str
+) -> None:
+    root = str(shutil.copytree(clean[0], tmp_path / "lakehouse"))
+    shutil.rmtree(Lakehouse(spark, root, "default").path(all_tables()[name]))
+    outcome = run("validate", "--lakehouse", root, "--full")
+    assert outcome.status == 1
+    assert f"{name} is gone, to which " in outcome.complaint
+    assert "bring all of the lakehouse back from one copy" in outcome.complaint
+
+
 def test_an_odd_log_is_a_warning_and_makes_no_table_wrong(
     spark: SparkSession, tmp_path: Path
 ) -> None:
