@@ -1057,7 +1057,8 @@
       const drawn = rows.flatMap((s) => {
         const sure = s.known_until ?? s.end;
         const bar = { ...s, end: sure };
-        const unknown = { ...s, ...OTHERS, begin: sure, opacity: 0.3, title: NOT_KNOWN };
+        // Fainter than in other lanes, where nothing is as grey as Empty.
+        const unknown = { ...s, ...OTHERS, begin: sure, opacity: 0.12, title: NOT_KNOWN };
         return sure < s.end ? [bar, { ...unknown, stroke: PLAIN, bounds: PLAIN, best: PLAIN }] : [bar];
       });
       const spent = tally(
