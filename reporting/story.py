@@ -177,7 +177,7 @@ def band(states: Iterable[Row], since: int, until: int, width: int) -> str:
     for row in states:
         start, end = row["started_at"], row["ended_at"]
         end = end if row["known_until"] is None else row["known_until"]
-        if start is None:
+        if start is None or (end is not None and end <= since):
             continue
         first = max(0, int((start - since) * scale))
         last = width if end is None else min(width, max(first + 1, int((end - since) * scale)))

@@ -60,7 +60,8 @@ def read(state: GroupState, record: Record, *, is_complete: bool, is_cut: bool) 
             lives.end_without_tombstone(state, record)
         members = _members(record.payload, state.members)
         members = _running(state, record.payload, members, is_complete=is_complete)
-        if members and _is_replacement(state, record.payload, members):
+        is_new = not is_complete and _is_younger(state, record.payload)
+        if members and not is_new and _is_replacement(state, record.payload, members):
             _replaced(state, record, members, is_complete=is_complete)
         elif not members and _is_written_again(state, record.payload):
             pass  # by a coordinator that took over: nothing happened
@@ -157,7 +158,7 @@ def _generation(
     number = payload["generation"]
     begins_again = _was_recreated(state, record, number, has_members=bool(members))
     at = lives.moment(state, record).at
-    if not is_complete and gaps.may_hide_a_life(state, at, has_members=bool(members)):
+    if not is_complete and gaps.may_hide_a_life(state, at, members.keys()):
         doubt(state)
     if number == 0 and not members:
         _created(state, record)
@@ -642,6 +643,13 @@ def _is_older(state: GroupState, payload: Row) -> bool:
         payload.get("current_state_timestamp"),
     )
     return since is not None and claimed is not None and claimed < since
+
+
+def _is_younger(state: GroupState, payload: Row) -> bool:
+    """Return whether a record tells of a state that began after the one that is known."""
+    # The coordinator is Stable some time after the record's own, when it has been stored.
+    since, claimed = in_state_since(state), payload.get("current_state_timestamp")
+    return since is not None and claimed is not None and claimed - since > _PAUSE_MS
 
 
 def _same_generation(state: GroupState, payload: Row) -> bool:

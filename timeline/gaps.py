@@ -8,6 +8,7 @@ written, so that a member that no record names any more may have left.
 from __future__ import annotations
 
 from collections.abc import Container
+from collections.abc import Set as AbstractSet
 
 from timeline.model import Gap, GroupState, Member, Row
 from timeline.timeline import DEAD, EMPTY, current, elapsed, in_state_since, not_before
@@ -54,21 +55,27 @@ def bear_out_group(state: GroupState, number: int | None, at: int | None) -> Non
     row = state.generation
     if row is None or number is None or not 0 <= number - (row["generation"] or 0) <= 1:
         return
-    if not may_hide_a_life(state, at, has_members=bool(state.members)):
+    if not may_hide_a_life(state, at, state.members.keys()):
         row["known_until"] = None
         if state.interval is not None:
             state.interval["known_until"] = None
 
 
-def may_hide_a_life(state: GroupState, at: int | None, *, has_members: bool) -> bool:
-    """Return whether a group without members may have had some in a gap that ends at a time.
+def may_hide_a_life(state: GroupState, at: int | None, members: AbstractSet[str]) -> bool:
+    """Return whether others may have come and gone in a gap that ends with these members.
 
-    It was deleted and made anew, or members came and went, if it still has none, or again; or if it
-    was empty for longer than brokers keep the offsets of such a group.
+    They have if an empty group still has none, or again. Else it was deleted and made anew in
+    between, if that is longer than brokers keep the offsets of a group without members, and none of
+    those who are there now was there before.
     """
-    if current(state) != EMPTY:
-        return current(state) == DEAD
-    return not has_members or (elapsed(in_state_since(state), at) or 0) > RETENTION_MS
+    name = current(state)
+    if name in (None, DEAD) or (name == EMPTY and not members):
+        return name is not None
+    if state.sessions.keys() & members or (name == EMPTY and state.group_type == "share"):
+        return False  # an id is of one stay; and Kafka lets no share group expire
+    is_counted = name == EMPTY and state.generation is not None  # else since the last commit
+    since = in_state_since(state) if is_counted else began(state)
+    return (elapsed(since, at) or 0) > RETENTION_MS
 
 
 def doubt_owners(state: GroupState, member_ids: Container[str] | None, until: int | None) -> None:

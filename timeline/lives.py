@@ -104,7 +104,8 @@ def end_by_tombstone(
 
 def _has_expired(state: GroupState, at: int | None) -> bool:
     """Return whether a group goes as its offsets expire: whoever came would have put that off."""
-    if current(state) != EMPTY:
+    # Kafka counts so for a classic group alone that had members: else since each commit.
+    if current(state) != EMPTY or state.group_type != "classic" or state.generation is None:
         return False
     late = (elapsed(in_state_since(state), at) or 0) - gaps.RETENTION_MS
     return 0 <= late <= _CLEANUP_MS

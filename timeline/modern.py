@@ -165,6 +165,11 @@ def _is_current(record: Record) -> bool:
     return record.kind.endswith("_group_current_member_assignment")
 
 
+def _epoch_of(record: Record) -> int | None:
+    """Return the epoch that a member has got to, if a record tells it."""
+    return record.payload["member_epoch"] if _is_current(record) and record.payload else None
+
+
 def _is_expression(record: Record) -> bool:
     return record.kind.endswith("_group_regular_expression")
 
@@ -212,6 +217,10 @@ def _end_stays(
 def _bear_out(state: GroupState, batch: list[Record], epoch: int | None, until: int | None) -> None:
     """Let members that records name have been there, if not all that they owned beyond a time."""
     gaps.bear_out(state, _named(batch))
+    row, number = state.interval, state.epochs.group
+    is_same = row is not None and row["generation"] == number == epoch == gaps.newest_epoch(state)
+    if row is not None and is_same and any(_epoch_of(r) == number for r in batch):
+        row["known_until"] = None  # no epoch can have been in between
     if until is None:
         if not state.gap.is_partial:
             state.gap.untold = None  # nothing that the state follows from is missing any more
@@ -409,8 +418,8 @@ def _taken(
     for record in batch:
         apply(state, record)
     state.commits, state.live = Commits(), []
-    has_members, at = bool(state.members), batch[-1].timestamp
-    if not is_complete and gaps.may_hide_a_life(state, at, has_members=has_members):
+    at = batch[-1].timestamp
+    if not is_complete and gaps.may_hide_a_life(state, at, state.members.keys()):
         doubt(state)
     lacks_epoch = not is_complete and _lacks_epoch(batch, before)
     return before, gaps.has_moved_on(
@@ -648,9 +657,6 @@ def _enter(state: GroupState, record: Record, when: Moment) -> None:
         epoch_rows.settled(state, when.at)
     elif name == EMPTY:
         lives.tell_conversion(state, record, when)  # a group with members is converted
-    before = state.interval or {}
-    if current(state) == name and before["generation"] == number == gaps.newest_epoch(state):
-        before["known_until"] = None  # no epoch can have been in between
     enter(state, name, when, record, generation=number, member_count=len(state.members))
 
 

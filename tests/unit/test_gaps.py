@@ -411,7 +411,8 @@ def test_who_took_a_static_members_place_unseen_may_not_have_been_the_first(
 ) -> None:
     def static(log: Records, name: str) -> Records:
         if kind == "classic":
-            return log.classic(1, {name: [0]}, instance="i")
+            stable = 10 if name == "a" else 3 * DAY + MINUTE  # the record of a return tells of it
+            return log.classic(1, {name: [0]}, instance="i", took=stable)
         payload = {"client_id": "c", "client_host": "/h", "instance_id": "i"}
         log.record("consumer_group_member_metadata", payload, name)
         return log.epoch(1).target(1, a=[0]).current("a", 1, [0]) if name == "a" else log
@@ -833,6 +834,11 @@ def test_the_next_generation_leaves_nothing_unknown_in_spite_of_a_hole() -> None
     assert all(row["known_until"] is None for row in every)
 
 
+def _one() -> Records:
+    """Let a classic group have a first generation."""
+    return Records().classic(1, {"a": [0]})
+
+
 def _emptied(epoch: int) -> Records:
     """Let a group of the consumer protocol have an epoch without members."""
     return Records().joins_empty("a", epoch - 1).wait(MINUTE).leaves_empty("a", epoch)
@@ -862,11 +868,19 @@ def _emptied(epoch: int) -> Records:
         (_emptied(2), DAY, lambda log: log.joins_empty("b", 3), None),
         (two_members(), DAY, lambda log: log.epoch(58).target(58), None),
         (Records().classic(2, {"a": [0]}), DAY, lambda log: log.joins_empty("a", 2), None),
-        # Whoever comes to an empty group puts off that it expires.
+        # Whoever comes to an empty classic group puts off that it expires. Where Kafka counts since
+        # the last commit, one who commits nothing does not; and share groups do not expire.
         (Records().classic(2), DAY, lambda log: log.deleted(), ("Empty", 2)),
         (Records().classic(2), 7 * DAY + MINUTE, lambda log: log.deleted(), None),
-        (_emptied(2), 7 * DAY + MINUTE, lambda log: log.epoch(None), None),
-        (_emptied(2), 9 * DAY, lambda log: log.epoch(None), ("Empty", 2)),
+        (Records().commit(), 7 * DAY + MINUTE, lambda log: log.deleted(), ("Empty", 0)),
+        (_emptied(2), 7 * DAY + MINUTE, lambda log: log.epoch(None), ("Empty", 2)),
+        # A group with members may have become empty, expired, and been made anew as well.
+        (_one(), 9 * DAY, lambda log: log.classic(2, {"z": [0]}), ("Stable", 1)),
+        (_one(), 9 * DAY, lambda log: log.classic(2), ("Stable", 1)),
+        (_one(), 9 * DAY, lambda log: log.classic(2, {"a": [0], "z": [1]}), None),
+        (_one(), 5 * DAY, lambda log: log.classic(2, {"z": [0]}), None),
+        # Who came and went with epochs that are missing has left a tombstone.
+        (_emptied(2), DAY, lambda log: log.current("x", None).member("x", gone=True), ("Empty", 2)),
     ],
 )
 def test_a_state_is_borne_out_until_what_may_have_come_behind_it(
@@ -883,6 +897,23 @@ def test_a_state_is_borne_out_until_what_may_have_come_behind_it(
     copied = copy.deepcopy(before)
     whole = whole_and_cut(behind(copied.wait(lasts)).log())
     assert {row["known_until"] for row in whole[STATES]} == {None}
+
+
+def test_a_static_member_of_another_life_is_no_return() -> None:
+    """The coordinator keeps when the group became Stable, and writes it as the member returns."""
+    for took, told in ((3 * DAY, [("Stable", 1)]), (10, [("Stable", 1), ("Dead", None)])):
+        log = Records().classic(1, {"a": [0]}, instance="i").wait(3 * DAY, hole=True)
+        tables = whole_and_cut(log.classic(1, {"b": [0]}, instance="i", took=took).log())
+        names = [state for state in timeline(tables) if state[0] in ("Stable", "Dead")]
+        assert names == told + [("Stable", 1)] * (len(told) - 1)
+
+
+def test_a_share_group_without_its_epoch_is_not_known_to_be_as_before() -> None:
+    log = Records().member("a", kind="share").record("share_group_metadata", {"epoch": 13})
+    seen = log.clock
+    tables = whole_and_cut(log.wait(DAY, hole=True).member("b", kind="share").wait(HOUR).log())
+    assert timeline(tables) == [("Stable", 13)]
+    assert [row["known_until"] for row in tables[STATES]] == [seen]
 
 
 def test_a_state_that_is_named_again_behind_a_gap_lasted_all_the_time() -> None:
@@ -940,7 +971,7 @@ def test_who_comes_to_an_empty_group_has_not_been_there(regex: str | None) -> No
 @pytest.mark.parametrize("instance", [None, "i"])
 def test_a_generation_of_that_number_with_others_is_of_another_group(instance: str | None) -> None:
     log = Records().classic(1, {"a": [0]}, instance=instance).wait(HOUR, hole=True)
-    log.classic(1, {"b": [0]}, instance=instance)
+    log.classic(1, {"b": [0]}, instance=instance, took=10 if instance is None else HOUR)
     tables = whole_and_cut(log.log())
     assert (("classic", "Dead") in states(tables)) == (instance is None)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reporting.model import Log
-from reporting.story import Story, axis, band, committed, events, near, owned, window
+from reporting.story import UNKNOWN, Story, axis, band, committed, events, near, owned, window
 from reporting.text import consumer_time, duration
 
 NONE: dict[str, list[dict[str, Any]]] = {
@@ -294,6 +294,7 @@ def test_how_long_a_group_was_empty_is_said_as_far_as_it_is_known(known: int, la
         "Not known from here on, for up to 2 h (records are missing): what state the group was in."
     )
     assert band(found["states"], 0, 9_000_000, 10) == "·???????██"
+    assert band(found["states"], 100_000, 5_000_000, 10) == UNKNOWN * 10
 
 
 def test_a_state_of_no_length_is_not_told() -> None:
