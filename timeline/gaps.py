@@ -64,13 +64,15 @@ def bear_out_group(state: GroupState, number: int | None, at: int | None) -> Non
 def may_hide_a_life(state: GroupState, at: int | None, members: AbstractSet[str]) -> bool:
     """Return whether others may have come and gone in a gap that ends with these members.
 
-    They have if an empty group still has none, or again. Else it was deleted and made anew in
-    between, if that is longer than brokers keep the offsets of a group without members, and none of
-    those who are there now was there before.
+    They may if the group was gone, or was empty and still has no members, or none again. Else it
+    may have been deleted and made anew in between, if that is longer than brokers keep the offsets
+    of a group without members, and none of those who are there now was there before.
     """
     name = current(state)
-    if name in (None, DEAD) or (name == EMPTY and not members):
-        return name is not None
+    if name is None:
+        return False
+    if name == DEAD or (name == EMPTY and not members):
+        return True
     if state.sessions.keys() & members or (name == EMPTY and state.group_type == "share"):
         return False  # an id is of one stay; and Kafka lets no share group expire
     is_counted = name == EMPTY and state.generation is not None  # else since the last commit
