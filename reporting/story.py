@@ -255,7 +255,7 @@ def _states(states: Iterable[Row]) -> Iterator[Event]:
         if row["started_at"] is None or not is_told:
             continue
         how_long = ", and is so still" if lasted is None else f", for {duration(lasted)}"
-        if row["known_until"] is not None:
+        if row["known_until"] not in (None, row["ended_at"]):
             surely = row["known_until"] - row["started_at"]
             how_long = f", for {duration(surely)} at least" if surely else ""
         said = {

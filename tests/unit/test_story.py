@@ -293,6 +293,8 @@ def test_how_long_a_group_was_empty_is_said_as_far_as_it_is_known(known: int, la
     assert told["unknown"].text == (
         "Not known from here on, for up to 2 h (records are missing): what state the group was in."
     )
+    whole = NONE | {"states": [doubts | {"known_until": 7_205_000}]}
+    assert [e.text for e in events(whole, 0, 9_000_000)] == ["The group has no members, for 2 h."]
     assert band(found["states"], 0, 9_000_000, 10) == "·???????██"
     assert band(found["states"], 100_000, 5_000_000, 10) == UNKNOWN * 10
 
