@@ -157,9 +157,10 @@ def _generation(
     payload = record.payload or {}
     number = payload["generation"]
     begins_again = _was_recreated(state, record, number, has_members=bool(members))
-    at = lives.moment(state, record).at
-    if not is_complete and gaps.may_hide_a_life(state, at, members.keys()):
-        doubt(state)
+    if not is_complete:
+        at = lives.moment(state, record).at
+        if gaps.may_hide_a_life(state, at, members.keys()):
+            doubt(state)
     if number == 0 and not members:
         _created(state, record)
         return
@@ -632,24 +633,27 @@ def _is_written_again(state: GroupState, payload: Row) -> bool:
     """
     if current(state) != EMPTY or not _same_generation(state, payload):
         return False
-    since, claimed = (state.interval or {})["started_at"], payload.get("current_state_timestamp")
-    return since is None or claimed is None or claimed <= since
+    return _later(state, payload) <= 0
 
 
 def _is_older(state: GroupState, payload: Row) -> bool:
     """Return whether a record tells of a state that began before the first that is known."""
-    since, claimed = (
-        (state.interval or {}).get("started_at"),
-        payload.get("current_state_timestamp"),
-    )
-    return since is not None and claimed is not None and claimed < since
+    return _later(state, payload) < 0
 
 
 def _is_younger(state: GroupState, payload: Row) -> bool:
     """Return whether a record tells of a state that began after the one that is known."""
     # The coordinator is Stable some time after the record's own, when it has been stored.
+    return _later(state, payload) > _PAUSE_MS
+
+
+def _later(state: GroupState, payload: Row) -> int:
+    """Return how much later than the known state the one that a record tells of began.
+
+    In milliseconds; 0 if one of the times is not known.
+    """
     since, claimed = in_state_since(state), payload.get("current_state_timestamp")
-    return since is not None and claimed is not None and claimed - since > _PAUSE_MS
+    return 0 if since is None or claimed is None else claimed - since
 
 
 def _same_generation(state: GroupState, payload: Row) -> bool:

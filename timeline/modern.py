@@ -217,9 +217,9 @@ def _end_stays(
 def _bear_out(state: GroupState, batch: list[Record], epoch: int | None, until: int | None) -> None:
     """Let members that records name have been there, if not all that they owned beyond a time."""
     gaps.bear_out(state, _named(batch))
-    row, number = state.interval, state.epochs.group
-    is_same = row is not None and row["generation"] == number == epoch == gaps.newest_epoch(state)
-    if row is not None and is_same and any(_epoch_of(r) == number for r in batch):
+    row, number = state.interval or {}, state.epochs.group
+    is_same = row.get("generation") == number == epoch == gaps.newest_epoch(state)
+    if is_same and any(_epoch_of(r) == number for r in batch):
         row["known_until"] = None  # no epoch can have been in between
     if until is None:
         if not state.gap.is_partial:
